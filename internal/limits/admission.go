@@ -20,7 +20,7 @@ func (x *request) admit(t *taking) bool {
 	if a.Want <= 0 {
 		return true
 	}
-	if !t.taken.Allows(x.shard, a.Campaign.Quotas) {
+	if !t.fence.Allows(x.shard, a.Campaign.Quotas) {
 		x.delay(t, a.Quantum)
 		return false
 	}
@@ -81,7 +81,7 @@ func (x *request) delay(t *taking, d int64) {
 // settleAdmission notes what was granted, and returns the units that were taken before the answer was known and not used.
 func (x *request) settleAdmission(t *taking) {
 	if x.out.GrantedAt > 0 && x.out.From.Epoch != local.Epoch &&
-		!t.taken.Add(x.shard, x.out.From.Epoch, x.ask.Campaign.Quotas, x.out.Units, x.out.GrantedAt) {
+		!t.fence.Add(x.shard, x.out.From.Epoch, x.ask.Campaign.Quotas, x.out.Units, x.out.GrantedAt) {
 		x.delay(t, x.ask.Quantum)
 	}
 	units := x.out.Units

@@ -70,9 +70,7 @@ type Engine struct {
 	m      *metrics
 	fleet  func() int64 // how many daemons there are, as far as known
 
-	fence    *ledger.Fence  // nil without a ledger
-	taken    *ledger.Taken  // nil without a ledger
-	writer   *ledger.Writer // nil without a ledger
+	fence    *ledger.Fence // nil without a ledger
 	eventual *eventual.Quotas
 	fallback *local.Fallback
 
@@ -109,13 +107,10 @@ func New(o Options) (*Engine, error) {
 
 // watch makes the components of the engine other than its shards.
 func (e *Engine) watch(o *Options) (err error) {
-	books := ledger.Options{
+	e.fence = ledger.NewFence(ledger.Options{
 		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Rates: o.Rates, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
 		Now: func(shard int) (int64, bool) { return e.shards[shard].time() },
-	}
-	e.taken = ledger.NewTaken(books)
-	e.fence = ledger.NewFence(books, dataStore{e}, e.taken)
-	e.writer = ledger.NewWriter(books, dataStore{e}, e.fence, e.taken)
+	}, dataStore{e})
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended
 	}
@@ -137,7 +132,6 @@ func (e *Engine) watch(o *Options) (err error) {
 func (e *Engine) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return e.fence.Run(ctx) })
-	all.Go(func() error { return e.writer.Run(ctx) })
 	all.Go(func() error { return e.eventual.Run(ctx) })
 	all.Go(func() error { return e.watchMemory(ctx) })
 	all.Go(func() error { return e.watchClocks(ctx) })

@@ -44,7 +44,7 @@ func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 // restoreCharges tells those that count in this process that units were not sent.
 func (e *Engine) restoreCharges(g *delivery.Grant) {
 	if g.From.Epoch != local.Epoch {
-		e.taken.GiveBack(g.From.Shard, g.From.Epoch, g.From.Campaign.Quotas, g.Units, g.GrantedAt)
+		e.fence.GiveBack(g.From.Shard, g.From.Epoch, g.From.Campaign.Quotas, g.Units, g.GrantedAt)
 	}
 	for _, q := range g.From.Campaign.Quotas {
 		if q.Mode == delivery.ModeEventual && q.Unit != delivery.UnitBytes && q.Covers(g.From.Campaign.ID) {

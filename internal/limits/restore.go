@@ -68,7 +68,7 @@ func (e dataStore) Restore(ctx context.Context, shard int, epoch int64, quotas [
 	}
 }
 
-// Count implements ledger.Counter.
+// Count implements ledger.Store.
 func (e dataStore) Count(ctx context.Context, shard int, epoch int64, list []*delivery.Quota) (now int64, counted []ledger.Counted, err error) {
 	s := e.shards[shard]
 	c := encodePeek(s.keys, list, s.now())
@@ -120,7 +120,7 @@ func (e *Engine) charge(ctx context.Context, s *shard, list []local.Charge) erro
 			return c
 		})
 		for i := 0; err == nil && i < len(part); i++ {
-			if !e.taken.Add(s.index, c.head.epoch, []*delivery.Quota{part[i].Quota}, part[i].Units, c.now) {
+			if !e.fence.Add(s.index, c.head.epoch, []*delivery.Quota{part[i].Quota}, part[i].Units, c.now) {
 				err = ledger.ErrEpoch
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/shards"
 )
 
 // Database is the data that survives a loss of the store: the epoch in force of each shard's data, and the quotas' use, to rebuild
@@ -52,7 +53,7 @@ const (
 	goesOnFor = 130 * time.Second
 )
 
-// Options configure a fence and a writer of the same ledger. All but Records, Rates and Leads are required.
+// Options configure a Fence. All but Records, Rates and Leads are required.
 type Options struct {
 	Records Database // nil: the store is not watched and nothing is kept
 	Node    string   // the name of this process, never used by another
@@ -67,6 +68,13 @@ type Options struct {
 	Shards     int
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// quotasOf returns the quotas of a shard that match; nil, unlike an empty list, says that the catalog is not loaded yet.
+func (g *Fence) quotasOf(shard int, match func(*delivery.Quota) bool) []*delivery.Quota {
+	return slices.DeleteFunc(slices.Clone(g.opt.Quotas()), func(q *delivery.Quota) bool {
+		return shards.Of(uint64(q.Shard), len(g.shards)) != shard || !match(q)
+	})
 }
 
 // inLedger reports whether the use of a quota is kept: one with a long window, counted in the store.

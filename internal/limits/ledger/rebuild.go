@@ -11,7 +11,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
-	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
@@ -30,7 +29,7 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
-	of := *own
+	of, next := *own, *own
 	go func() {
 		var err error
 		quotas, err = r.rebuild(ctx, r.shard, r.now, of)
@@ -44,9 +43,10 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 			return quotas, err
 		case <-tick.C:
 		}
-		next := *own
-		next.Epoch = newEpoch(own.Epoch)
-		r.own = next.Epoch
+		if next == *own { // else the last one is tried again: it may be recorded, and the answer was lost
+			next.Epoch = newEpoch(own.Epoch)
+			r.own = next.Epoch
+		}
 		call, end := context.WithTimeout(ctx, stepTimeout)
 		inForce, err := r.opt.Records.ReplaceEpoch(call, r.shard, own.Epoch, next, causeMissing)
 		end()
@@ -64,15 +64,9 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 // rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low. The ledger's minutes are by the
 // store's clock: what it holds from before a jump forward was used later than it says.
 func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {
-	all := g.opt.Quotas()
-	if all == nil {
+	quotas := g.quotasOf(shard, func(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual })
+	if quotas == nil {
 		return nil, errNotLoaded
-	}
-	var quotas []*delivery.Quota
-	for _, q := range all {
-		if shards.Of(uint64(q.Shard), len(g.shards)) == shard && len(q.Windows) > 0 && q.Mode != delivery.ModeEventual {
-			quotas = append(quotas, q)
-		}
 	}
 	restored := make([][]Restored, (len(quotas)+rebuildBatch-1)/rebuildBatch)
 	reading, ctx := errgroup.WithContext(ctx)

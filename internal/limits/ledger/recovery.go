@@ -50,7 +50,7 @@ const (
 	causeClock   = "its clock has jumped by %s"
 )
 
-// Store is the part of the engine that recovery works on.
+// Store is the part of the engine that is watched, rebuilt, and counted.
 type Store interface {
 	// Inspect looks at a shard's store.
 	Inspect(ctx context.Context, shard int) (Found, error)
@@ -60,6 +60,9 @@ type Store interface {
 	// holds an epoch refuses with ErrEpoch, and so does one that did not get all parts of this restore within the
 	// life of one process, without another restore in between.
 	Restore(ctx context.Context, shard int, epoch int64, quotas []Restored) error
+	// Count tells what a shard's data of an epoch count of quotas, and the store's time, before which nothing is granted any more. Other data
+	// are refused with ErrEpoch.
+	Count(ctx context.Context, shard int, epoch int64, list []*delivery.Quota) (now int64, counted []Counted, err error)
 }
 
 // Found is what a store holds.
@@ -96,14 +99,17 @@ type Dated struct{ At, Units int64 }
 // only bring back an epoch that is no longer recorded, and that no script expects. A store with such an epoch is
 // retired before the ledger is read, so that no grant falls between the reading and the restore.
 //
+// It also remembers what this daemon took of quotas with long windows since the ledger was written. After a loss, that is what the ledger
+// lacks.
+//
 // A nil *Fence checks nothing: all shards are open, with epoch 0. The methods are safe for concurrent
 // use.
 type Fence struct {
 	store  Store
 	opt    Options
-	taken  *Taken
 	losses prometheus.Counter
 	closed prometheus.Gauge
+	away   retry.Outage // of the ledger, as found by saying that this daemon goes on
 
 	mu     sync.Mutex
 	shards []shardState // under mu
@@ -113,18 +119,23 @@ type Fence struct {
 type shardState struct {
 	epoch  int64 // the one expected last, 0 before the first
 	open   bool
-	jumped bool         // its data is to be retired, since the clock has jumped
-	wake   retry.Signal // open became false
+	jumped bool               // its data is to be retired, since the clock has jumped
+	wake   retry.Signal       // open became false
+	joined time.Time          // when it was last certain that the epoch is the recorded one
+	taken  map[string][]Dated // by quota, oldest first
 }
 
+// holds reports whether units are taken from the data of this epoch.
+func (s *shardState) holds(epoch int64) bool { return s.open && s.epoch == epoch }
+
 // NewFence makes the guard of a store, nil without a ledger. Nothing is open until it runs.
-func NewFence(o Options, store Store, t *Taken) *Fence {
+func NewFence(o Options, store Store) *Fence {
 	if o.Records == nil {
 		return nil
 	}
 	factory := promauto.With(o.Registerer)
 	g := &Fence{
-		store: store, opt: o, taken: t, shards: make([]shardState, o.Shards),
+		store: store, opt: o, shards: make([]shardState, o.Shards),
 		losses: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_store_losses_total", Help: "Losses of a shard's data whose recovery this daemon began.",
 		}),
@@ -133,12 +144,18 @@ func NewFence(o Options, store Store, t *Taken) *Fence {
 		}),
 	}
 	for i := range g.shards {
-		g.shards[i].wake = retry.NewSignal()
+		g.shards[i].taken, g.shards[i].wake = map[string][]Dated{}, retry.NewSignal()
 		g.shards[i].wake.Send()
 	}
 	g.closed.Set(float64(o.Shards))
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_ledger_lag_seconds", Help: "How long the usage ledger has been out of reach, 0 while it is not.",
+	}, func() float64 { return g.away.Lasts().Seconds() })
 	return g
 }
+
+// leads reports whether this daemon is the one that does what one of the fleet is to do.
+func (g *Fence) leads() bool { return g.opt.Leads == nil || g.opt.Leads() }
 
 // Epoch is the one to name in scripts on a shard; false while none is known to be in force, when no script may
 // be sent.
@@ -172,7 +189,7 @@ func (g *Fence) Lost(shard int, believed int64, jumped bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := &g.shards[shard]
-	if !s.open || s.epoch != believed {
+	if !s.holds(believed) {
 		return
 	}
 	s.open, s.jumped = false, jumped
@@ -180,7 +197,7 @@ func (g *Fence) Lost(shard int, believed int64, jumped bool) {
 	s.wake.Send()
 }
 
-// Run opens all shards, and again those that are lost, until ctx ends.
+// Run opens all shards, and again those that are lost, and writes the ledger, until ctx ends. It must end after the last call and refund.
 func (g *Fence) Run(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -197,6 +214,9 @@ func (g *Fence) Run(ctx context.Context) error {
 			}
 		})
 	}
+	w := &writer{Fence: g, books: make([]book, len(g.shards))}
+	all.Go(func() { w.run(ctx) })
+	all.Go(func() { g.pruneHourly(ctx) }) // which takes up to a minute
 	all.Wait()
 	return nil
 }
@@ -206,11 +226,7 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 	g.mu.Lock()
 	believed, jumped := g.shards[shard].epoch, g.shards[shard].jumped
 	g.mu.Unlock()
-	g.taken.close(shard)
-	r := recovery{Fence: g, shard: shard, believed: believed, known: believed, patience: winnerTime, began: time.Now()}
-	if believed == 0 {
-		r.patience = newcomerTime
-	}
+	r := recovery{Fence: g, shard: shard, believed: believed, known: believed, began: time.Now()}
 	for failures := 0; ctx.Err() == nil; {
 		epoch, err := int64(0), error(nil)
 		if jumped {
@@ -221,7 +237,6 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 		}
 		switch {
 		case epoch != 0:
-			g.admit(shard, epoch)
 			r.done(epoch)
 			if epoch == believed {
 				_ = retry.Sleep(ctx, firstPause) // a store whose answer keeps changing is not asked in a tight loop
@@ -235,12 +250,12 @@ func (g *Fence) recover(ctx context.Context, shard int) {
 	}
 }
 
-// admit opens a shard.
-func (g *Fence) admit(shard int, epoch int64) {
+// admit opens a shard, whose epoch was certainly the recorded one at a time.
+func (g *Fence) admit(shard int, epoch int64, joined time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := &g.shards[shard]
-	s.epoch, s.open = epoch, true
+	s.epoch, s.open, s.joined = epoch, true, joined
 	g.closed.Dec()
 }
 
@@ -248,16 +263,15 @@ func (g *Fence) admit(shard int, epoch int64) {
 type recovery struct {
 	*Fence
 	shard      int
-	believed   int64         // the epoch expected before, 0 at the start
-	known      int64         // the record to be replaced; another one was written by a daemon that is recovering
-	own        int64         // the latest that this daemon recorded, or may have recorded
-	waiting    int64         // the epoch that another daemon recorded meanwhile
-	until      time.Time     // how long its windows are waited for
-	patience   time.Duration // with one that does not renew it
-	polls      int           // pauses while waiting for it
-	now        int64         // the store's time in its last answer
-	jumped     int64         // by how much its clock has jumped, and that is not recorded yet
-	leapt      int64         // by how much it has jumped in all
+	believed   int64     // the epoch expected before, 0 at the start
+	known      int64     // the record to be replaced; another one was written by a daemon that is recovering
+	own        int64     // the latest that this daemon recorded, or may have recorded
+	waiting    int64     // the epoch that another daemon recorded meanwhile
+	until      time.Time // how long its windows are waited for
+	polls      int       // pauses while waiting for it
+	now        int64     // the store's time in its last answer
+	jumped     int64     // by how much its clock has jumped, and that is not recorded yet
+	leapt      int64     // by how much it has jumped in all
 	began      time.Time
 	lossLogged bool
 	outage     retry.Outage
@@ -352,7 +366,11 @@ func (r *recovery) wait(ctx context.Context, record int64) bool {
 		return false
 	}
 	if record != r.waiting {
-		r.waiting, r.until, r.patience, r.polls = record, time.Now().Add(r.patience), winnerTime, 0
+		patience := winnerTime
+		if r.believed == 0 && r.waiting == 0 {
+			patience = newcomerTime
+		}
+		r.waiting, r.until, r.polls = record, time.Now().Add(patience), 0
 	}
 	if !time.Now().Before(r.until) {
 		r.known = record
@@ -416,7 +434,7 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 	return nil
 }
 
-// join says that this daemon takes from the data of an epoch. It returns 0 if that is not the recorded one any more.
+// join says that this daemon takes from the data of an epoch, and opens the shard. It returns 0 if that is not the recorded one any more.
 func (r *recovery) join(ctx context.Context, epoch int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -428,7 +446,7 @@ func (r *recovery) join(ctx context.Context, epoch int64) (int64, error) {
 	if _, inForce := written[r.shard]; !inForce {
 		return 0, nil
 	}
-	r.taken.open(r.shard, epoch, joined)
+	r.admit(r.shard, epoch, joined)
 	return epoch, nil
 }
 

@@ -212,12 +212,10 @@ func newRated(node string, l Database, s Store, quotas []*delivery.Quota, rates 
 		Records: &mortal{l, &d.dead}, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Rates: rates, Now: storeNow, Shards: 1,
 		Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.reg,
 	}
-	d.Fence = NewFence(o, s, NewTaken(o))
-	writer := NewWriter(o, s.(Counter), d.Fence, d.taken)
+	d.Fence = NewFence(o, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = d.Fence.Run(ctx) })
-	running.Go(func() { _ = writer.Run(ctx) })
 	d.stop = func() { cancel(); running.Wait() }
 	d.kill = func() { d.dead.Store(true); d.stop() }
 	return d
@@ -230,11 +228,11 @@ func (d *guarded) take(ctx context.Context, s *memStore, q *delivery.Quota, want
 		return 0, 0, ErrEpoch
 	}
 	quotas := []*delivery.Quota{q}
-	if !d.taken.Allows(0, quotas) {
+	if !d.Allows(0, quotas) {
 		return 0, 0, nil
 	}
 	n, at, err = s.take(ctx, epoch, q, want)
-	if err != nil || !d.taken.Add(0, epoch, quotas, n, at) {
+	if err != nil || !d.Add(0, epoch, quotas, n, at) {
 		n = 0
 	}
 	if errors.Is(err, ErrEpoch) {
@@ -286,7 +284,7 @@ func daily() *delivery.Quota {
 }
 
 func TestWithoutALedgerNothingIsWatched(t *testing.T) {
-	g := NewFence(Options{}, nil, nil)
+	g := NewFence(Options{}, nil)
 	if g != nil {
 		t.Fatal(g)
 	}
@@ -1007,6 +1005,41 @@ func TestALongRebuildIsDoneOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// unheard is a ledger that records an epoch, and whose answer is lost, once lost comes down to 0.
+type unheard struct {
+	slowLedger
+	lost *atomic.Int32
+}
+
+func (l unheard) ReplaceEpoch(ctx context.Context, shard int, old int64, next delivery.Incarnation, cause string) (int64, error) {
+	n, err := l.slowLedger.ReplaceEpoch(ctx, shard, old, next, cause)
+	if l.lost.Add(-1) == 0 {
+		return 0, errCrashed
+	}
+	return n, err
+}
+
+// TestALostAnswerDoesNotProlongARebuild: a daemon does not take its own record for that of another one, which it would wait for.
+func TestALostAnswerDoesNotProlongARebuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 4 * time.Second
+		l, s, q := unheard{slowLedger{newMemLedger(), takes}, &atomic.Int32{}}, newMemStore(), daily()
+		d := newGuarded("n", l, s, []*delivery.Quota{q})
+		defer d.stop()
+		time.Sleep(10 * time.Second)
+		l.lost.Store(2) // the loss is recorded, and then the record is renewed
+		s.flushAll()
+		began := time.Now()
+		d.Lost(0, l.recorded(), false)
+		for open := false; !open && time.Since(began) < time.Minute; _, open = d.Epoch(0) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if took := time.Since(began); took > takes+2*time.Second {
+			t.Errorf("%s for a rebuild of %s: %s", took, takes, d.log)
+		}
+	})
 }
 
 // TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss, and lacks what was used between. The

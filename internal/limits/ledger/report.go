@@ -10,7 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/retry"
-	"github.com/pacer/pacer/internal/shards"
 )
 
 // reportTime is how long daemons have, once an epoch is recorded, to notice the loss and to say what they took that the ledger lacks. The
@@ -34,13 +33,13 @@ func (r *recovery) report(ctx context.Context) error {
 	}
 	for _, a := range all {
 		if a.Node == r.opt.Node {
-			err = r.opt.Records.Leave(ctx, r.shard, []string{a.Node}, r.taken.since(r.shard, a.Since))
+			err = r.opt.Records.Leave(ctx, r.shard, []string{a.Node}, r.since(r.shard, a.Since))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("write what was taken from shard %d: %w", r.shard, err)
 	}
-	r.taken.forget(r.shard)
+	r.forget(r.shard)
 	r.reported = true
 	return nil
 }
@@ -66,14 +65,14 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 			}
 			continue
 		}
-		all := r.opt.Quotas()
-		if all == nil {
+		quotas := r.quotasOf(r.shard, inLedger)
+		if quotas == nil {
 			return errNotLoaded
 		}
 		if _, _, err := r.compare(ctx); err != nil { // the data may have been there again, and taken from, until now
 			return err
 		}
-		nodes, usage := r.giveUp(missing, all)
+		nodes, usage := r.giveUp(missing, quotas)
 		r.opt.Logger.Warn("daemons have not said what they took since the usage ledger was written; all that they could have taken counts as used",
 			"shard", r.shard, "daemons", len(nodes))
 		return r.opt.Records.Leave(ctx, r.shard, nodes, usage)
@@ -81,7 +80,7 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 }
 
 // giveUp returns the most that daemons can have taken.
-func (r *recovery) giveUp(missing []delivery.Taker, all []*delivery.Quota) (nodes []string, usage []delivery.Usage) {
+func (r *recovery) giveUp(missing []delivery.Taker, quotas []*delivery.Quota) (nodes []string, usage []delivery.Usage) {
 	now, since, until := r.now-r.leapt+second, int64(math.MaxInt64), int64(0) // the clock may be a second behind that of the lost data
 	for _, a := range missing {
 		nodes = append(nodes, a.Node)
@@ -97,10 +96,7 @@ func (r *recovery) giveUp(missing []delivery.Taker, all []*delivery.Quota) (node
 	if r.opt.Rates != nil {
 		rates = r.opt.Rates(in + time.Second) // slots are granted ahead
 	}
-	for _, q := range all {
-		if !inLedger(q) || shards.Of(uint64(q.Shard), r.opt.Shards) != r.shard {
-			continue
-		}
+	for _, q := range quotas {
 		units := mostIn(q, in)
 		if r.opt.Rates != nil {
 			units = min(units, rates[q.ID])

@@ -120,9 +120,9 @@ func TestNothingTakenIsForgottenNorMuchAdded(t *testing.T) {
 
 // TestTakenIsBounded: a ledger that is out of reach for days costs little memory, and nothing that was taken.
 func TestTakenIsBounded(t *testing.T) {
-	m := NewTaken(Options{Records: newMemLedger(), Shards: 1})
+	m := NewFence(Options{Records: newMemLedger(), Shards: 1}, nil)
 	q := []*delivery.Quota{{ID: "q", Windows: windows(10, time.Hour)}}
-	m.open(0, 7, time.Time{})
+	m.admit(0, 7, time.Time{})
 	for i := range int64(20_000) {
 		if !m.Add(0, 7, q, 2, i*second) {
 			t.Fatal("refused")
@@ -133,7 +133,7 @@ func TestTakenIsBounded(t *testing.T) {
 	if m.Add(0, 6, q, 5, 1) {
 		t.Error("units of other data are taken")
 	}
-	if n := len(m.shards[0].quotas["q"]); n > maxTaken {
+	if n := len(m.shards[0].taken["q"]); n > maxTaken {
 		t.Errorf("%d entries", n)
 	}
 	total := func(since int64) (n int64) {
@@ -152,13 +152,35 @@ func TestTakenIsBounded(t *testing.T) {
 	if n := total(0); n != 39_992 {
 		t.Errorf("%d units that are not written", n)
 	}
-	m.close(0)
+	m.Lost(0, 7, false)
 	if m.Add(0, 7, q, 5, 30_000*second) {
 		t.Error("units are taken while nobody knows whether the data are lost")
 	}
-	m.open(0, 7, time.Now()) // they are not
+	m.admit(0, 7, time.Now()) // they are not
 	if n := total(0); n != 39_992 {
 		t.Errorf("%d units that are not written, after a loss that was none", n)
+	}
+}
+
+// TestUnitsThatGoBackAreSubtractedOnce: also where replies came out of order, so that a tenth of a second has several entries.
+func TestUnitsThatGoBackAreSubtractedOnce(t *testing.T) {
+	m := NewFence(Options{Records: newMemLedger(), Shards: 1}, nil)
+	q := []*delivery.Quota{{ID: "q", Windows: windows(10, time.Hour)}}
+	m.admit(0, 7, time.Time{})
+	for _, at := range []int64{second, 2 * second, second + 1} {
+		m.Add(0, 7, q, 10, at)
+	}
+	left := int64(30)
+	for _, back := range []int64{4, 12} {
+		m.GiveBack(0, 7, q, back, second)
+		left -= back
+		sum := int64(0)
+		for _, u := range m.since(0, 0) {
+			sum += u.Units
+		}
+		if sum != left {
+			t.Errorf("%d units are left, want %d", sum, left)
+		}
 	}
 }
 
@@ -170,8 +192,8 @@ func TestWithoutTheLedgerClosedQuotasStop(t *testing.T) {
 		o := Options{
 			Records: l, Node: "n", Shards: 1, Now: storeNow, Quotas: func() []*delivery.Quota { return nil }, Registerer: prometheus.NewRegistry(),
 		}
-		m := NewTaken(o)
-		m.open(0, 1, time.Now())
+		m := NewFence(o, nil)
+		m.admit(0, 1, time.Now())
 		long := windows(10, time.Hour)
 		for name, tc := range map[string]struct {
 			q     delivery.Quota
@@ -185,7 +207,7 @@ func TestWithoutTheLedgerClosedQuotasStop(t *testing.T) {
 			"no long window":   {delivery.Quota{Windows: windows(10, time.Minute)}, false},
 			"covers no longer": {delivery.Quota{Windows: long, Exempt: 100}, false},
 		} {
-			m.open(0, 1, time.Now())
+			m.admit(0, 1, time.Now())
 			time.Sleep(goesOnFor - time.Second)
 			if !m.Allows(0, []*delivery.Quota{&tc.q}) {
 				t.Errorf("%s: stopped too early", name)
@@ -195,7 +217,7 @@ func TestWithoutTheLedgerClosedQuotasStop(t *testing.T) {
 				t.Errorf("%s: stops is not %v", name, tc.stops)
 			}
 		}
-		var none *Taken
+		var none *Fence
 		none.GiveBack(0, 1, nil, 1, 1)
 		if !none.Allows(0, nil) || !none.Add(0, 1, nil, 1, 1) {
 			t.Error("without a ledger not everything is allowed")

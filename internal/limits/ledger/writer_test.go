@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +85,55 @@ func TestPruningKeepsTheLongestWindow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// slowlyPruned is a ledger whose pruning takes long.
+type slowlyPruned struct{ *memLedger }
+
+func (l slowlyPruned) PruneUsage(ctx context.Context, _, _ int64) error {
+	return pass(ctx, 50*time.Second)
+}
+
+// TestPruningDelaysNoTurn: while the ledger is pruned, the daemon says that it goes on, and writes what was counted.
+func TestPruningDelaysNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		d := newGuarded("n", slowlyPruned{l}, s, []*delivery.Quota{q})
+		defer d.stop()
+		d.takeAll(s, q, 40*time.Second)
+		var joined, written int64
+		l.change(func() { joined, written = l.takers["n"].At, l.until.At })
+		if now := time.Now().UnixMicro(); now-joined > 2*second || now-written > 4*second {
+			t.Errorf("the daemon said %d s ago that it goes on, and wrote %d s ago", (now-joined)/second, (now-written)/second)
+		}
+	})
+}
+
+// halfDown is a store of two shards, the first of which does not answer.
+type halfDown struct{ *memStore }
+
+func (s halfDown) Count(ctx context.Context, shard int, epoch int64, list []*delivery.Quota) (int64, []Counted, error) {
+	if shard == 0 {
+		return 0, nil, errors.New("down")
+	}
+	return s.memStore.Count(ctx, shard, epoch, list)
+}
+
+// TestAShardThatIsDownIsLoggedOnce, though what others have counted is written.
+func TestAShardThatIsDownIsLoggedOnce(t *testing.T) {
+	l, s, log := newMemLedger(), newMemStore(), &journal{}
+	l.epochs[0], l.epochs[1], l.causes, s.data.epoch = 7, 7, []string{delivery.CauseFirst}, 7
+	quotas := []*delivery.Quota{{ID: "a", Windows: windows(10, time.Hour)}, {ID: "b", Shard: 1, Windows: windows(10, time.Hour)}}
+	g := NewFence(Options{
+		Records: l, Node: "n", Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 2, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}, halfDown{s})
+	w := &writer{Fence: g, books: make([]book, 2)}
+	for range 5 {
+		if w.write(t.Context(), 0, 7) || !w.write(t.Context(), 1, 7) {
+			t.Error("not only the second shard is written")
+		}
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
 }
