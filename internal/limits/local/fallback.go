@@ -61,8 +61,7 @@ type Fallback struct {
 	quotas    map[string]*seenQuota
 	shards    []seenShard
 	owing     map[*seenQuota]bool // those with units to be charged
-	pruned    int64
-	local     *model.Store // of the latest outages
+	local     *model.Store        // of the latest outages
 }
 
 // Options configure a Fallback.
@@ -137,7 +136,8 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 	}
 	g := v.home
 	f.fail(g, now)
-	if !v.begin(ask) || now < g.failed+outageAfter {
+	start, known := v.begin(ask)
+	if !known || now < g.failed+outageAfter {
 		return false
 	}
 	for _, q := range v.quotas {
@@ -147,17 +147,18 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 		q.begin(g.failed, g.daemons.max(), ask.Horizon+ask.LateTolerance)
 	}
 	f.announce(g, policy)
-	f.take(now, v, ask, out)
+	a := *ask
+	a.Campaign = v.localCampaign(now, policy)
+	a.LastGranted = max(a.LastGranted, v.last, start-v.share.Spacing())
+	a.Gate = "" // the caller knows of the gates it has seen closed
+	f.take(now, v, a, out)
+	out.From = delivery.Provenance{Shard: v.shard, Epoch: Epoch, Campaign: ask.Campaign}
 	f.granted.WithLabelValues(policy).Add(float64(out.Units))
 	return true
 }
 
 // take asks the local limiter.
-func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *delivery.Granted) {
-	a := *ask
-	a.Campaign = v.localCampaign(now, policyOf(ask.Campaign))
-	a.LastGranted = max(a.LastGranted, v.last, v.start-v.share.Spacing())
-	a.Gate = "" // the caller knows of the gates it has seen closed
+func (f *Fallback) take(now int64, v *seenCampaign, a delivery.Ask, out *delivery.Granted) {
 	*out = f.local.Take(now, "local", []delivery.Ask{a}).Items[0]
 	if out.Units > 0 {
 		v.last = out.First.Advance(out.Units-1, out.Rate).Micros()
@@ -170,8 +171,7 @@ func (f *Fallback) take(now int64, v *seenCampaign, ask *delivery.Ask, out *deli
 	if out.Units < a.Want && (out.NextAt == 0 || out.NextAt > now+Recheck) {
 		out.NextAt = now + Recheck
 	}
-	out.Revision, out.Daemons, out.Windows = v.inForce, v.home.daemons.max(), nil
-	out.From = delivery.Provenance{Shard: v.shard, Epoch: Epoch, Campaign: ask.Campaign}
+	out.Revision, out.Daemons, out.Windows = max(v.revision, v.spec.Revision), v.home.daemons.max(), nil
 }
 
 // LastGranted is the store time to send to the store in place of ask.LastGranted, at now: its timeline continues after
@@ -287,10 +287,10 @@ func (f *Fallback) fail(g *seenShard, now int64) {
 func (f *Fallback) Forget(shard int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shards[shard], f.pruned = seenShard{}, 0
+	f.shards[shard] = seenShard{}
 	for _, v := range f.campaigns {
 		if v.shard == shard {
-			v.first, v.at, v.failed, v.last = 0, 0, 0, 0
+			v.first, v.at, v.last = 0, 0, 0
 		}
 	}
 	for _, q := range f.quotas {

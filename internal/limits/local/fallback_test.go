@@ -647,6 +647,18 @@ func TestWhatIsNotAskedForIsForgotten(t *testing.T) {
 	}
 }
 
+// TestShardsForgetByTheirOwnClocks: a campaign is not forgotten because the clock of another shard is far ahead.
+func TestShardsForgetByTheirOwnClocks(t *testing.T) {
+	t.Parallel()
+	f := New(Options{Shards: 2, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	c := campaign(100, localShare(windows(1_000, time.Second)))
+	now := served(f, model.NewStore(), c)
+	f.Observe(nil, &delivery.TakeReply{Clocks: []delivery.ShardClock{{Shard: 1, Now: now + 2*unseenAfter}}})
+	if got := drain(f, now, now+5*second, c); len(got) == 0 {
+		t.Error("nothing is granted for a campaign that was served a moment ago")
+	}
+}
+
 // A daemon has to assume the use between its last answer and the outage.
 func TestUnseenUseIsReckonedWith(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"math/big"
 	"slices"
 	"time"
 
@@ -42,6 +41,7 @@ type seenShard struct {
 	lasted    bool            // a daemon may have granted locally in it
 	daemons   recent          // of the fleet
 	announced map[string]bool // policies that were logged
+	pruned    int64           // when its campaigns that are not asked for were forgotten last
 }
 
 // recent is the largest of the numbers seen in the last one to two spans of recently. since is store time, in
@@ -73,13 +73,9 @@ type seenCampaign struct {
 	weight    int64 // the heaviest job whose slots may not have passed
 	heavy     recent
 
-	failed  int64 // the outage of the fields below, identified by its first failure
-	known   bool  // enough to grant
-	start   int64 // no slot before this
-	share   delivery.Rate
-	inForce int64 // revision of the campaign in effect
-	version int64 // version of share
-	last    int64 // the latest slot granted locally
+	share   delivery.Rate // of this daemon, in an outage
+	version int64         // of share
+	last    int64         // the latest slot granted locally
 }
 
 // seenQuota is a quota as of the store's last answer, and the units taken from it locally. All times are store time,
@@ -112,10 +108,11 @@ func (f *Fallback) Observe(asks []delivery.Ask, reply *delivery.TakeReply) {
 		}
 	}
 	for _, c := range reply.Clocks {
-		f.answer(&f.shards[c.Shard], c.Now)
-		if c.Now-f.pruned >= recently {
-			f.pruned = c.Now
-			f.prune(c.Now)
+		g := &f.shards[c.Shard]
+		f.answer(g, c.Now)
+		if c.Now-g.pruned >= recently {
+			g.pruned = c.Now
+			f.prune(g, c.Now)
 		}
 	}
 }
@@ -213,11 +210,11 @@ func (f *Fallback) answer(g *seenShard, now int64) {
 	g.daemons.observe(now, int64(f.fleet()))
 }
 
-// prune removes campaigns and quotas that have not been asked for within unseenAfter. It forgets local grants once all are charged, and no
-// charge of them can be under way, which may fail.
-func (f *Fallback) prune(now int64) {
+// prune removes campaigns of a shard, and quotas, that have not been asked for within unseenAfter. It forgets local grants once all are
+// charged, and no charge of them can be under way, which may fail.
+func (f *Fallback) prune(g *seenShard, now int64) {
 	for id, v := range f.campaigns {
-		if now-v.at <= unseenAfter || v.home.failing {
+		if v.home != g || now-v.at <= unseenAfter || g.failing {
 			continue
 		}
 		for _, q := range v.quotas {
@@ -235,18 +232,12 @@ func (f *Fallback) prune(now int64) {
 	}
 }
 
-// begin determines the campaign's share in a new outage, and updates its share of the rate. It returns whether
-// there is anything to grant.
-func (v *seenCampaign) begin(ask *delivery.Ask) bool {
-	g := v.home
-	if v.failed != g.failed {
-		v.failed = g.failed
-		v.known = g.answered-v.at <= recently && v.at-v.first >= acquainted
-	}
-	rate := v.rate
-	v.inForce = v.revision
+// begin updates the campaign's share of the rate in an outage. It returns the time before which no slot may be, and whether enough is known
+// to grant any.
+func (v *seenCampaign) begin(ask *delivery.Ask) (start int64, ok bool) {
+	g, rate := v.home, v.rate
 	if v.spec.Revision > v.revision {
-		rate, v.inForce = v.spec.Rate, v.spec.Revision
+		rate = v.spec.Rate
 	}
 	v.weight = max(v.weight, heaviest(ask))
 	share := shareOf(rate, g.daemons.max(), v.weight)
@@ -254,8 +245,8 @@ func (v *seenCampaign) begin(ask *delivery.Ask) bool {
 		v.share = share
 		v.version++
 	}
-	v.start = v.failed + max(ask.Horizon, outageAfter) + v.weight*share.Spacing()
-	return v.known && !share.Zero()
+	known := g.before-v.at <= recently && v.at-v.first >= acquainted
+	return g.failed + max(ask.Horizon, outageAfter) + v.weight*share.Spacing(), known && !share.Zero()
 }
 
 // localCampaign is the campaign for the local limiter: with this daemon's share of the rate and limits.
@@ -344,33 +335,17 @@ func heaviest(ask *delivery.Ask) int64 {
 // second they send at most what the rate's own timeline would. Daemons that do not communicate may all send at once, so a rate of fewer
 // units a second than there are other daemons cannot be shared: the zero Rate.
 func shareOf(r delivery.Rate, daemons, weight int64) delivery.Rate {
-	if r.Zero() {
-		return r
-	}
-	second := min(r.UnitsIn(time.Second)+weight-daemons*(weight-1), model.MaxLimit) / daemons
+	second := (r.UnitsIn(time.Second) + weight - daemons*(weight-1)) / daemons
 	if second <= 0 {
 		return delivery.Rate{}
 	}
-	n := big.NewInt(r.N * damped)
-	per := new(big.Int).Mul(big.NewInt(r.Per), big.NewInt(dampedOf*daemons))
-	fast := new(big.Int).Mul(n, big.NewInt(time.Second.Microseconds()))
-	if fast.Cmp(new(big.Int).Mul(per, big.NewInt(second))) > 0 {
-		return reduced(big.NewInt(second), big.NewInt(time.Second.Microseconds()))
+	hourly := min(r.UnitsIn(1_000_000*time.Hour)/(dampedOf*daemons)*damped, second*3_600_000_000) // millionths of a unit
+	for unit := int64(10); hourly/unit >= maxDigits; unit *= 10 {
+		hourly -= hourly % unit
 	}
-	return reduced(n, per)
+	share, _ := delivery.NewRate(hourly, time.Hour) // slower than the slowest rate is the zero Rate, too
+	return share
 }
 
-// reduced is the rate of n units in per microseconds, in lowest terms, or a little slower if those are too large; the
-// zero Rate if it is slower than the slowest rate.
-func reduced(n, per *big.Int) delivery.Rate {
-	common := new(big.Int).GCD(nil, nil, n, per)
-	n, per = new(big.Int).Div(n, common), new(big.Int).Div(per, common)
-	spacing := new(big.Int).Div(per, n)
-	switch {
-	case !spacing.IsInt64() || spacing.Int64() >= model.MaxSpan.Microseconds():
-		return delivery.Rate{}
-	case !per.IsInt64():
-		return delivery.Rate{N: 1, Per: spacing.Int64() + 1}
-	}
-	return delivery.Rate{N: n.Int64(), Per: per.Int64()}
-}
+// maxDigits bounds the digits of a share: a rate takes no more.
+const maxDigits = 10_000_000_000
