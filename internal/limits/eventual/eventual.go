@@ -102,7 +102,7 @@ type Quotas struct {
 	mu      sync.Mutex // of everything below, and of the quotas
 	quotas  map[string]*soft
 	failing int // roots that did not answer
-	rtt     int64
+	limits  softLimits
 }
 
 // root is one of the servers.
@@ -120,6 +120,7 @@ func New(o Options) (*Quotas, error) {
 	}
 	e := &Quotas{
 		opt: o, base: o.now(), quotas: map[string]*soft{},
+		limits: softLimits{low: int64(o.LowBurst), high: int64(o.HighBurst), sync: int64(o.Sync)},
 		bound: promauto.With(o.Registerer).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "pacer_eventual_overshoot_bound_units",
 			Help: "How many units an eventual quota may be exceeded by: (daemons - 1) * rate * (sync + round trip).",
@@ -172,7 +173,7 @@ func (e *Quotas) Allow(q *delivery.Quota, want int64) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.soft(q)
-	n := s.free(want, e.limits())
+	n := s.free(want, e.limits)
 	s.take(n)
 	return n
 }
@@ -187,7 +188,7 @@ func (e *Quotas) Fits(q *delivery.Quota, sizes []int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.soft(q)
-	room := s.free(max(want, 1), e.limits())
+	room := s.free(max(want, 1), e.limits)
 	jobs := 0
 	for jobs < len(sizes) && used < room {
 		used += sizes[jobs]
@@ -208,13 +209,8 @@ func (e *Quotas) GiveBack(q *delivery.Quota, units int64) {
 func (e *Quotas) Wait(q *delivery.Quota) (longest time.Duration, window int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	takes, window := e.soft(q).wait(e.limits())
+	takes, window := e.soft(q).wait(e.limits)
 	return time.Duration(takes), window
-}
-
-// limits returns the bounds used by the decisions of all quotas.
-func (e *Quotas) limits() softLimits {
-	return softLimits{low: int64(e.opt.LowBurst), high: int64(e.opt.HighBurst), sync: int64(e.opt.Sync), rtt: e.rtt}
 }
 
 // soft returns the quota, updated to the newest revision and to now.
@@ -235,6 +231,6 @@ func (e *Quotas) soft(q *delivery.Quota) *soft {
 		s.become(q)
 	}
 	s.asked = now
-	s.advance(now, e.limits())
+	s.advance(now, e.limits)
 	return s
 }

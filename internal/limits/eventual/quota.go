@@ -7,7 +7,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// softLimits are the bounds and times common to all eventual quotas, in nanoseconds.
+// softLimits are the bounds and times common to all eventual quotas, in nanoseconds. rtt is the last round trip to a root.
 type softLimits struct{ low, high, sync, rtt int64 }
 
 // soft is an eventual quota in this process. All times are local (Quotas.now), in nanoseconds.

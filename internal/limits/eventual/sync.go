@@ -54,7 +54,7 @@ func (e *Quotas) reports() []report {
 		case idle > softIdle:
 			continue
 		}
-		s.advance(now, e.limits())
+		s.advance(now, e.limits)
 		p := report{id: id, own: s.total, windows: s.windows, args: []any{s.total, s.known, s.cluster, len(s.windows)}}
 		for _, w := range s.windows {
 			believed := int64(-1)
@@ -110,14 +110,14 @@ func (e *Quotas) settle(ctx context.Context, r *root, list []report, answers []r
 		e.failing--
 		e.opt.Logger.Info("a root of the eventual quotas answers again", "root", r.index)
 	}
-	e.rtt = now - sent
+	e.limits.rtt = now - sent
 	for i, p := range list {
 		s := e.quotas[p.id]
 		if s == nil || answers[i].nodes == 0 {
 			continue
 		}
-		s.hear(answers[i], p.windows, p.own, sent, now, e.limits())
-		e.bound.WithLabelValues(p.id).Set(float64(s.overshoot(e.limits())))
+		s.hear(answers[i], p.windows, p.own, sent, now, e.limits)
+		e.bound.WithLabelValues(p.id).Set(float64(s.overshoot(e.limits)))
 	}
 }
 
