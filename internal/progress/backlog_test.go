@@ -130,7 +130,7 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 			byHash[delivery.CampaignHash(id)] = c
 		}
 		of := func(id string, ready bool, age time.Duration) reported {
-			return reported{part: &part{Nodes: []Daemon{{Ready: ready}}, Sent: []count{{Of: delivery.CampaignHash(id), N: 5}}}, age: age}
+			return reported{part: &part{Nodes: []Daemon{{Ready: ready}}, Tallies: []tally{{Campaign: delivery.CampaignHash(id), Sent: 5}}}, age: age}
 		}
 		r.died([]reported{of("killed", true, freshFor), of("drained", false, freshFor), of("runs", true, 0)}, byHash)
 		if ids := r.ids(); len(ids) != 1 || ids[0] != "killed" {
@@ -164,6 +164,16 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 				t.Errorf("%d settled of %s, want %d", got, id, n)
 			}
 		}
+		published, store.settled["killed"] = 40, delivery.Settled{} // it was killed before it had saved anything
+		time.Sleep(recountAgain)
+		r.killed["killed"] = true
+		look(0)
+		time.Sleep(restFor)
+		if look(0); store.settled["killed"].Total() != 40 {
+			t.Errorf("%+v, want 40 though nothing was saved", store.settled["killed"])
+		}
+		store.settled["killed"] = delivery.Settled{delivery.OutcomeDelivered: 1000}
+		time.Sleep(recountAgain)
 		published = 5000
 		r.killed["killed"] = true
 		for range 300 {

@@ -116,7 +116,7 @@ func newFleet(daemons, campaigns int) []*part {
 		l.Waiting = append(l.Waiting, delivery.CampaignCount{Campaign: hash, Jobs: 100_000})
 		for _, p := range fleet {
 			p.Memory = append(p.Memory, memory{Campaign: hash, Direct: 10, Jobs: 20, Units: 20, InHand: 2})
-			p.Sent = append(p.Sent, count{hash, 5_000_000})
+			p.Tallies = append(p.Tallies, tally{hash, 5_000_000, 5_000_000})
 		}
 	}
 	for i, l := range lanes {

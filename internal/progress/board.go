@@ -24,8 +24,8 @@ type Board struct {
 	where       map[uint64][]int // lanes in which jobs of a campaign wait
 	large, huge int              // how many campaigns have such backlogs in lanes
 	lanes       int              // as far as is known
-	read        map[int]bool     // lanes whose daemon runs; false: it ran no more
-	unread      map[int]bool     // lanes that their daemon does not read
+	silent      []int            // lanes whose daemon runs no more
+	unread      []int            // lanes that their daemon does not read
 	stuck       map[uint64]note
 	holds       map[uint64]note
 	kafka       time.Time // since when it answers no daemon; zero: it answers one, or that is not known
@@ -86,10 +86,12 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 func newBoard(now time.Time, s *part) *Board {
 	b := &Board{
 		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Keys: s.Keys, Late: s.Late,
-		totals: s.totals(), waiting: s.AtDestinations, where: map[uint64][]int{}, read: map[int]bool{}, unread: map[int]bool{},
-		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), sent: byHash(s.Sent),
+		totals: s.totals(), waiting: s.AtDestinations, where: map[uint64][]int{}, silent: s.Silent, unread: s.Lanes.Unreadable,
+		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), kafka: kafkaAway(s.Nodes), sent: make(map[uint64]int64, len(s.Tallies)),
 	}
-	b.kafka = kafkaAway(s.Nodes)
+	for _, one := range s.Tallies {
+		b.sent[one.Campaign] = one.Sent
+	}
 	for _, t := range b.totals {
 		if t.inLanes() >= delivery.LargeBacklog {
 			b.large++
@@ -99,16 +101,13 @@ func newBoard(now time.Time, s *part) *Board {
 		}
 	}
 	for _, l := range s.Lanes.Lanes {
-		b.read[l.Lane], b.lanes = true, max(b.lanes, l.Lane+1)
+		b.lanes = max(b.lanes, l.Lane+1)
 		for _, w := range l.Waiting {
 			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
 		}
 	}
-	for _, lane := range s.Silent {
-		b.read[lane] = false
-	}
-	for _, lane := range s.Lanes.Unreadable {
-		b.unread[lane], b.lanes = true, max(b.lanes, lane+1)
+	for _, lane := range b.unread {
+		b.lanes = max(b.lanes, lane+1)
 	}
 	return b
 }
@@ -124,14 +123,6 @@ func kafkaAway(nodes []Daemon) (since time.Time) {
 		}
 	}
 	return since
-}
-
-func byHash(list []count) map[uint64]int64 {
-	m := make(map[uint64]int64, len(list))
-	for _, one := range list {
-		m[one.Of] = one.N
-	}
-	return m
 }
 
 func byCampaign(list []note) map[uint64]note {
@@ -155,10 +146,10 @@ func (p *part) totals() map[uint64]total {
 			totals[w.Campaign] = t
 		}
 	}
-	for _, m := range p.Moving {
-		t := totals[m.Of]
-		t.moving = m.N
-		totals[m.Of] = t
+	for campaign, jobs := range p.Moving {
+		t := totals[campaign]
+		t.moving = jobs
+		totals[campaign] = t
 	}
 	return totals
 }
@@ -186,16 +177,19 @@ func (b *Board) Sent(campaign string) (units int64, ok bool) {
 func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
-	out := &hold.Board{Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand, Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause, Destination: b.stuck[hash].Destination}
+	out := &hold.Board{
+		Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand,
+		Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause, Destination: b.stuck[hash].Destination,
+	}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
-		out.LanesRead = out.LanesRead && b.read[lane]
+		out.LanesRead = out.LanesRead && !slices.Contains(b.silent, lane)
 	}
 	if len(b.unread) > 0 {
 		order := delivery.OrderOfLanes(c.ID, b.lanes)
 		_, end := delivery.LanesFor(all.waiting, b.large, b.huge, b.lanes)
 		for i := range end { // nobody knows what waits there
-			if lane := order.Lane(i); b.unread[lane] {
+			if lane := order.Lane(i); slices.Contains(b.unread, lane) {
 				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)
 			}
 		}

@@ -135,7 +135,7 @@ func readSummary(stored string, now time.Time) (t Summary) {
 	if !found || err != nil {
 		return t
 	}
-	return Summary{Leader: leader, Age: max(0, now.Sub(time.UnixMicro(at))), Summary: []byte(body)}
+	return Summary{Leader: leader, Age: now.Sub(time.UnixMicro(at)).Abs(), Summary: []byte(body)} // of the future: the clock has jumped back
 }
 
 // read returns the parts of all daemons, and changes nothing.
@@ -147,8 +147,8 @@ func (x *RedisExchange) read(ctx context.Context) (at time.Time, all []Left, err
 	}
 	for daemon, text := range parts.Val() {
 		stamp, body, _ := strings.Cut(text, " ")
-		at, _ := strconv.ParseInt(stamp, 10, 64) // what is no part is too old
-		all = append(all, Left{Daemon: daemon, Age: max(0, clock.Val().Sub(time.UnixMilli(at))), Part: []byte(body)})
+		at, _ := strconv.ParseInt(stamp, 10, 64)                                                                    // what is no part is too old
+		all = append(all, Left{Daemon: daemon, Age: clock.Val().Sub(time.UnixMilli(at)).Abs(), Part: []byte(body)}) // as in readSummary
 	}
 	return clock.Val(), all, nil
 }

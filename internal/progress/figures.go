@@ -10,7 +10,7 @@ import (
 
 // combine computes the figures of all campaigns, and shows them.
 func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campaign) {
-	sent, waiting := t.merger.sent.take(), map[*delivery.Campaign]todo{}
+	sent, waiting := t.sentSince(board), map[*delivery.Campaign]todo{}
 	for hash, total := range board.totals {
 		if c := t.byHash[hash]; c != nil {
 			if todo := t.todo(c, total); todo.jobs > 0 {
@@ -20,26 +20,33 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	}
 	windows := t.opt.Windows()
 	f := newForecast(board.At, waiting, windows)
-	seen := findings{board: board, snapshot: t.snapshot, listed: listed, shown: shown, gates: t.opt.Gates(), sink: t.opt.Sink, sent: sent}
-	if windows != nil {
-		seen.windows = hold.Windows(windows)
-	}
-	t.holds.update(seen)
-	figures := t.figures(f, shown, board.totals)
-	t.metrics.showLate(t.compare(f, board.totals, sent), shown)
+	t.updateHolds(f, board, listed, sent)
+	t.holds.show(shown)
+	figures := t.figures(f, shown, board.totals, t.compare(f, board.totals, sent))
 	t.metrics.show(figures, t.late)
-	t.ledger.foresee(board.At, t.foreseen(f, figures, listed, board))
+	t.ledger.foreseen = t.foreseen(f, figures, listed, board)
 	t.holds.say(board.At)
 	t.spread(f, windows, listed, board.totals)
 	left := func(c *delivery.Campaign) int64 { return board.totals[delivery.CampaignHash(c.ID)].backlog().Total() }
 	t.recounts.look(board.At, t.recounts.suspects(t.snapshot, t.watched), left, t.ledger.settled)
 }
 
-// figures computes the figures of the campaigns that have series of their own, and the sums of all others.
-func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, totals map[uint64]total) map[string]figure {
+// sentSince returns the units that all daemons have sent since it was called last, by campaign.
+func (t *Tracker) sentSince(board *Board) map[uint64]int64 {
+	sent := make(map[uint64]int64, len(board.sent))
+	for campaign, units := range board.sent {
+		sent[campaign], t.sent[campaign] = units-t.sent[campaign], units
+	}
+	return sent
+}
+
+// figures computes the figures of the campaigns that have series of their own, and the sums of all others. late has the late jobs by campaign.
+func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, totals map[uint64]total, late map[string]int64) map[string]figure {
 	figures := make(map[string]figure, len(shown)+2)
 	for id, c := range shown {
-		figures[id] = t.figure(f, c, totals[delivery.CampaignHash(id)])
+		one := t.figure(f, c, totals[delivery.CampaignHash(id)])
+		one.late = late[id]
+		figures[id] = one
 	}
 	var unknown, others figure
 	for hash, total := range totals {
@@ -47,7 +54,7 @@ func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, tota
 		case c == nil:
 			unknown.backlog = unknown.backlog.Plus(total.backlog())
 		case shown[c.ID] == nil:
-			others.backlog = others.backlog.Plus(total.backlog())
+			others.backlog, others.late = others.backlog.Plus(total.backlog()), others.late+late[c.ID]
 		}
 	}
 	figures[delivery.UnknownCampaign] = unknown

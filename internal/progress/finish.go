@@ -1,18 +1,12 @@
 package progress
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // A campaign is to be done a tenth of the time left before its FinishBy, within these bounds, and not more than finishEarly before it.
@@ -32,23 +26,6 @@ func goal(by, now time.Time) time.Time {
 func keeps(by, done, now time.Time) bool {
 	at, early := goal(by, now), by.Sub(done)
 	return early >= by.Sub(at)/2 && early <= finishEarly || done.Sub(at).Abs() <= by.Sub(now)/100
-}
-
-// finishes are the campaigns that are to be done by a time. They belong to the daemon that leads.
-type finishes struct {
-	log     *slog.Logger
-	store   Store
-	overdue series
-	said    map[string]string     // what is in the way of those that are late, as logged
-	rates   chan map[string]int64 // to be written
-	outage  retry.Outage          // of the writes
-}
-
-func newFinishes(store Store, log *slog.Logger, r prometheus.Registerer) finishes {
-	return finishes{log: log, store: store, said: map[string]string{}, rates: make(chan map[string]int64, 1), overdue: series{promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "pacer_campaign_overdue_seconds",
-		Help: "How long after its finish_by the campaign will have sent what is left, as fast as its limits allow; absent while it is in time.",
-	}, []string{"campaign"}), map[string]float64{}}}
 }
 
 // spread computes the rates that spread what is left of campaigns, and finds out which will be late at any rate.
@@ -78,12 +55,7 @@ func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map
 			rates[id] = delivery.Hourly(needed)
 		}
 	}
-	if len(rates) > 0 {
-		select {
-		case t.finishes.rates <- rates:
-		default: // those before are being written; these are computed again
-		}
-	}
+	t.ledger.rates = rates
 	late := map[string]*Late{}
 	if len(free) > 0 {
 		f = newForecast(f.now, fast, windows)
@@ -98,47 +70,25 @@ func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map
 
 // sayLate shows which campaigns will be late, and writes the log. One that a forecast finds a little late may be in time.
 func (t *Tracker) sayLate(now time.Time, late map[string]*Late, listed map[string]*delivery.Campaign) {
-	x, overdue := &t.finishes, map[string]float64{}
+	overdue := map[string]float64{}
 	for id, l := range late {
 		by := listed[id].FinishBy
 		if t.Shows(id) {
 			overdue[id] = l.seconds()
 		}
-		if l.seconds() > max(2, by.Sub(now).Seconds()/50) && x.said[id] != l.Limit {
-			x.said[id] = l.Limit
-			x.log.Warn("the campaign will be late", "campaign", id, "why", "it "+l.String(), "finish_by", by.UTC().Format(time.RFC3339),
+		if l.seconds() > max(2, by.Sub(now).Seconds()/50) && t.saidLate[id] != l.Limit {
+			t.saidLate[id] = l.Limit
+			t.log.Warn("the campaign will be late", "campaign", id, "why", "it "+l.String(), "finish_by", by.UTC().Format(time.RFC3339),
 				"remedy", "raise the limit, or set a later finish_by; pacer plan "+id+" shows what is enough")
 		}
 	}
-	for id := range x.said {
+	for id := range t.saidLate {
 		if late[id] == nil {
-			delete(x.said, id)
-			x.log.Info("the campaign is late no longer", "campaign", id)
+			delete(t.saidLate, id)
+			t.log.Info("the campaign is late no longer", "campaign", id)
 		}
 	}
-	x.overdue.set(overdue)
-}
-
-// write writes rates until ctx ends.
-func (x *finishes) write(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case rates := <-x.rates:
-			call, cancel := context.WithTimeout(ctx, saveTimeout)
-			err := x.store.SpreadCampaigns(call, rates)
-			if cancel(); err == nil {
-				x.outage.Worked()
-			} else if ctx.Err() == nil && x.outage.Failed() {
-				x.log.Warn("rates that spread campaigns until their finish_by cannot be written; trying again, the last ones stay", "error", err)
-			}
-		}
-	}
-}
-
-func (x *finishes) stepDown() {
-	clear(x.said)
-	x.overdue.set(nil)
+	t.metrics.overdue.set(overdue)
 }
 
 // Late says by how much a campaign misses its FinishBy, and what is in the way.

@@ -64,15 +64,11 @@ func (x *course) run(ctx context.Context, seconds int) {
 		done := x.settled[max(0, len(x.settled)-1-int(x.lag/time.Second))]
 		x.tallies = []delivery.Tally{{Campaign: x.campaign.ID, Settled: delivery.Settled{delivery.OutcomeDelivered: int64(done)}}}
 		x.exchange(ctx)
-		select {
-		case rates := <-x.finishes.rates:
+		if rates := x.ledger.rates; len(rates) > 0 {
 			_ = x.store.SpreadCampaigns(ctx, rates)
-			if n := rates[x.campaign.ID]; n > 0 {
-				next := *x.campaign
-				next.FinishRate, _ = delivery.NewRate(n, time.Hour)
-				x.campaign = &next
-			}
-		default:
+			next := *x.campaign
+			next.FinishRate, _ = delivery.NewRate(rates[x.campaign.ID], time.Hour)
+			x.campaign = &next
 		}
 		sent := 0.0
 		if x.campaign.Status == delivery.StatusActive && x.campaign.Active(time.Now()) {
@@ -219,7 +215,7 @@ func TestLateIsSaid(t *testing.T) {
 				tc.change(c)
 				x := newCourse(c, 36_000)
 				x.run(t.Context(), 20)
-				if got := testutil.ToFloat64(x.finishes.overdue.WithLabelValues("c")); math.Abs(got-tc.late) > 130 && got != tc.late {
+				if got := testutil.ToFloat64(x.metrics.overdue.WithLabelValues("c")); math.Abs(got-tc.late) > 130 && got != tc.late {
 					t.Errorf("%f s late, want %f", got, tc.late)
 				}
 				if n := strings.Count(x.log.String(), "will be late"); n != 1 || !strings.Contains(x.log.String(), tc.limit+" is in the way") {
@@ -229,7 +225,7 @@ func TestLateIsSaid(t *testing.T) {
 				next.Rate, next.Hours, next.Ramp, next.Quotas = delivery.PerSecond(100), nil, nil, nil
 				x.campaign = &next
 				x.run(t.Context(), 5)
-				if testutil.CollectAndCount(x.finishes.overdue) != 0 || strings.Count(x.log.String(), "late no longer") != 1 {
+				if testutil.CollectAndCount(x.metrics.overdue) != 0 || strings.Count(x.log.String(), "late no longer") != 1 {
 					t.Errorf("in time, and the log says\n%s", x.log)
 				}
 			})

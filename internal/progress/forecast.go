@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/hold"
 )
 
 // forecast predicts when campaigns with a backlog will finish under the quotas they share. It is made for one moment.
@@ -14,7 +15,7 @@ type forecast struct {
 	todo  map[*delivery.Campaign]todo
 	rates map[*delivery.Campaign]float64                       // of those that send now, units per second
 	parts map[*delivery.Quota]map[*delivery.Campaign][]float64 // of the units of each window, between 0 and 1
-	seen  map[string]map[int]delivery.WindowState              // by quota and window
+	seen  map[string][]delivery.WindowState                    // by quota; nil: nothing is known
 }
 
 // todo is how many jobs a campaign has still to send, and their mean weight.
@@ -25,14 +26,10 @@ func (t todo) units() float64 { return t.jobs * t.weight }
 // newForecast makes a forecast for the campaigns that have jobs to send, from the windows as last observed.
 func newForecast(now time.Time, waiting map[*delivery.Campaign]todo, windows []delivery.WindowState) *forecast {
 	f := &forecast{
-		now: now, todo: waiting, rates: map[*delivery.Campaign]float64{}, seen: map[string]map[int]delivery.WindowState{},
-		parts: map[*delivery.Quota]map[*delivery.Campaign][]float64{},
+		now: now, todo: waiting, rates: map[*delivery.Campaign]float64{}, parts: map[*delivery.Quota]map[*delivery.Campaign][]float64{},
 	}
-	for _, w := range windows {
-		if f.seen[w.Quota] == nil {
-			f.seen[w.Quota] = map[int]delivery.WindowState{}
-		}
-		f.seen[w.Quota][w.Window] = w
+	if windows != nil {
+		f.seen = hold.Windows(windows)
 	}
 	for c := range waiting {
 		rate := rateNow(c, now)
@@ -102,6 +99,24 @@ func (f *forecast) divide(parts map[*delivery.Campaign][]float64, rate float64) 
 	}
 }
 
+// state returns the state of a window of a quota, if it was seen.
+func (f *forecast) state(q *delivery.Quota, window int) (s delivery.WindowState, seen bool) {
+	for _, s := range f.seen[q.ID] {
+		if s.Window == window {
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// part returns the campaign's part of the units that pass a window of a quota.
+func (f *forecast) part(q *delivery.Quota, c *delivery.Campaign, window int) float64 {
+	if parts := f.parts[q][c]; parts != nil {
+		return parts[window]
+	}
+	return 1
+}
+
 // divideRate divides the rate of a window by weight and returns how much of it is used. A campaign that needs less leaves
 // the rest to the others: shares are in the order of their rates by weight.
 func divideRate(shares []*share, rate float64) (used float64) {
@@ -139,11 +154,8 @@ func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery
 			continue
 		}
 		for i, w := range q.Windows {
-			part := 1.0
-			if parts := f.parts[q][c]; parts != nil {
-				part = parts[i]
-			}
-			state, seen := f.seen[q.ID][i]
+			part := f.part(q, c, i)
+			state, seen := f.state(q, i)
 			if q.Spend == delivery.SpendEven || q.Mode == delivery.ModeEventual || !seen {
 				most = min(most, part*sustained(w))
 			}
@@ -191,7 +203,7 @@ func (f *forecast) waits(c *delivery.Campaign) bool {
 			continue
 		}
 		for w := range q.Windows {
-			if s, seen := f.seen[q.ID][w]; !seen || float64(s.Remaining) < f.rates[c] {
+			if s, seen := f.state(q, w); !seen || float64(s.Remaining) < f.rates[c] {
 				return true
 			}
 		}

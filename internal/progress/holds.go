@@ -27,19 +27,17 @@ const (
 // holds finds the campaigns that are held, shows them and writes the log. It belongs to the daemon that leads.
 type holds struct {
 	log    *slog.Logger
-	gauge  *prometheus.GaugeVec
-	states map[string]prometheus.Gauge
+	since  map[hold.Cause]*series
+	states series
 	held   map[string]*holding
 	moved  map[string]time.Time // when something was last sent, of campaigns with waiting jobs
 	said   map[string]utterance
-	shown  map[string]*delivery.Campaign // those with series of their own
 }
 
 // holding is a campaign that is held.
 type holding struct {
 	answer hold.Answer
 	shown  bool // jobs wait, or a fault keeps all that would come from being sent
-	hidden bool // it has no series of its own
 }
 
 // utterance is what the log last said of a campaign.
@@ -55,79 +53,62 @@ func newHolds(log *slog.Logger, r prometheus.Registerer) holds {
 		Help: "Campaigns by what they do: sending or idle, or the cause for which they send nothing. Beyond 10,000 campaigns in the " +
 			"catalog, those that have neither jobs nor a fault are left out.",
 	}, []string{"state"})
-	byState := map[string]prometheus.Gauge{}
-	for _, name := range stateNames() {
-		byState[name] = states.WithLabelValues(name)
+	gauge := promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pacer_campaign_held_since_timestamp_seconds",
+		Help: "Since when the campaign sends nothing although jobs of it wait, or since when a fault of its own would keep them " +
+			"from being sent, by cause; absent while it sends.",
+	}, []string{"campaign", "cause"})
+	since := map[hold.Cause]*series{}
+	for _, cause := range hold.Causes[1:] {
+		since[cause] = &series{gauge.MustCurryWith(prometheus.Labels{"cause": string(cause)}), map[string]float64{}}
 	}
-	return holds{
-		states: byState, log: log, held: map[string]*holding{}, moved: map[string]time.Time{}, said: map[string]utterance{},
-		gauge: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
-			Name: "pacer_campaign_held_since_timestamp_seconds",
-			Help: "Since when the campaign sends nothing although jobs of it wait, or since when a fault of its own would keep them " +
-				"from being sent, by cause; absent while it sends.",
-		}, []string{"campaign", "cause"}),
+	h := holds{
+		log: log, since: since, states: series{states, map[string]float64{}},
+		held: map[string]*holding{}, moved: map[string]time.Time{}, said: map[string]utterance{},
 	}
+	h.states.set(inNoState())
+	return h
 }
 
-// findings are what look goes by.
-type findings struct {
-	board    *Board
-	snapshot *delivery.Snapshot
-	listed   map[string]*delivery.Campaign // those to look at
-	shown    map[string]*delivery.Campaign // those with series of their own
-	gates    []delivery.Gate
-	windows  map[string][]delivery.WindowState // nil: not known
-	sink     func(name string) (id string, ok bool)
-	sent     map[uint64]int64 // units since the last look, by campaign
-}
-
-// update finds out what holds each of the campaigns.
-func (h *holds) update(f findings) {
+// updateHolds finds out what holds each of the campaigns. sent is the units since the last update.
+func (t *Tracker) updateHolds(f *forecast, board *Board, listed map[string]*delivery.Campaign, sent map[uint64]int64) {
+	h, gates := &t.holds, t.opt.Gates()
 	held, moved := make(map[string]*holding, len(h.held)), make(map[string]time.Time, len(h.moved))
-	count := make(map[string]int, len(h.states))
-	for id, c := range f.listed {
-		e := hold.Evidence{Now: f.board.At, Campaign: c, Gates: f.gates, Windows: f.windows, Board: f.board.Of(c), Stores: f.snapshot.Stores}
+	inState := inNoState()
+	for id, c := range listed {
+		e := hold.Evidence{Now: board.At, Campaign: c, Gates: gates, Windows: f.seen, Board: board.Of(c), Stores: t.snapshot.Stores}
 		var ok bool
-		if e.Sink, ok = f.sink(c.Sink); !ok {
+		if e.Sink, ok = t.opt.Sink(c.Sink); !ok {
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
-		e.Failure = f.board.Failure(e.Sink, e.Board.Destination)
+		e.Failure = board.Failure(e.Sink, e.Board.Destination)
 		e.Board.Idle = 0
+		sends := sent[delivery.CampaignHash(id)] > 0
 		if e.Board.Backlog.Total() > 0 {
 			at, known := h.moved[id]
-			if !known || f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Backlog.Total() <= e.Board.Early {
+			if !known || sends || e.Board.Backlog.Total() <= e.Board.Early {
 				at = e.Now
 			}
 			moved[id], e.Board.Idle = at, e.Now.Sub(at)
 		}
-		before := h.held[id]
-		if before != nil {
+		if before := h.held[id]; before != nil {
 			e.Board.Held, e.Board.Since = before.answer.Cause, before.answer.Since
 		}
 		a := hold.Of(e)
 		if e.Board.Backlog.Total() > 0 && a.Cause != hold.None && !a.Cause.Stall() {
 			moved[id] = e.Now // it stalls only if nothing known holds it
 		}
-		count[stateOf(a.Cause, f.sent[delivery.CampaignHash(id)] > 0 || e.Board.Backlog.Total() > e.Board.Early)]++
+		inState[stateOf(a.Cause, sends || e.Board.Backlog.Total() > e.Board.Early)]++
 		if a.Cause == hold.None || a.Cause.Settles() {
-			h.hide(before)
 			continue
 		}
 		if a.Since.IsZero() {
 			a.Since = e.Now
 		}
-		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own(), hidden: f.shown[id] == nil}
-		h.show(before, held[id])
+		held[id] = &holding{answer: a, shown: a.Waiting > 0 || a.Cause.Own()}
 	}
-	for id, before := range h.held {
-		if f.listed[id] == nil {
-			h.hide(before)
-		}
-	}
-	h.held, h.moved, h.shown = held, moved, f.shown
-	for name, gauge := range h.states {
-		gauge.Set(float64(count[name]))
-	}
+	h.held, h.moved = held, moved
+	h.states.set(inState)
 }
 
 // States of campaigns that nothing holds.
@@ -146,12 +127,13 @@ func stateOf(cause hold.Cause, sends bool) string {
 	return stateIdle
 }
 
-func stateNames() []string {
-	names := []string{stateSending, stateIdle}
+// inNoState has all states, with no campaigns in them.
+func inNoState() map[string]float64 {
+	campaigns := map[string]float64{stateSending: 0, stateIdle: 0}
 	for _, cause := range hold.Causes[1:] {
-		names = append(names, string(cause))
+		campaigns[string(cause)] = 0
 	}
-	return names
+	return campaigns
 }
 
 // of returns what holds the campaign.
@@ -165,48 +147,43 @@ func (h *holds) of(campaign string) (a hold.Answer, held bool) {
 // unanswered records that the store does not answer, so that what else is known is out of date. Campaigns that do not need it are sent.
 func (h *holds) unanswered(now time.Time, catalog *delivery.Snapshot, ledger bool) {
 	for id := range h.moved {
-		before, a := h.held[id], hold.Answer{}
+		a := hold.Answer{}
 		if c := catalog.Campaign(id); c != nil {
 			a = hold.Of(hold.Evidence{Now: now, Campaign: c, Store: true, Ledger: ledger})
 		}
-		switch {
+		switch before := h.held[id]; {
 		case a.Cause == hold.None || a.Cause.Settles():
-			h.hide(before)
 			delete(h.held, id)
 		case before == nil || before.answer.Cause != a.Cause:
 			a.Since = now
-			h.held[id] = &holding{answer: a, shown: true, hidden: h.shown[id] == nil}
-			h.show(before, h.held[id])
+			h.held[id] = &holding{answer: a, shown: true}
 		}
 	}
 }
 
-func (h *holds) show(before, is *holding) {
-	if before != nil && before.answer.Cause != is.answer.Cause || !is.shown || is.hidden {
-		h.hide(before)
+// show sets the gauge of the campaigns that have series of their own.
+func (h *holds) show(shown map[string]*delivery.Campaign) {
+	values := map[hold.Cause]map[string]float64{}
+	for id, one := range h.held {
+		if cause := one.answer.Cause; one.shown && shown[id] != nil {
+			if values[cause] == nil {
+				values[cause] = map[string]float64{}
+			}
+			values[cause][id] = float64(one.answer.Since.UnixMilli()) / 1000
+		}
 	}
-	if is.shown && !is.hidden {
-		h.gauge.WithLabelValues(is.answer.Campaign, string(is.answer.Cause)).Set(float64(is.answer.Since.UnixMilli()) / 1000)
-	}
-}
-
-func (h *holds) hide(before *holding) {
-	if before != nil && before.shown {
-		h.gauge.DeleteLabelValues(before.answer.Campaign, string(before.answer.Cause))
+	for cause, since := range h.since {
+		since.set(values[cause])
 	}
 }
 
 // clear forgets and hides all.
 func (h *holds) clear() {
-	for _, one := range h.held {
-		h.hide(one)
-	}
 	clear(h.held)
+	h.show(nil)
 	clear(h.moved)
 	clear(h.said)
-	for _, gauge := range h.states {
-		gauge.Set(0)
-	}
+	h.states.set(inNoState())
 }
 
 // notes lists the campaigns that are held, for the other daemons and for commands.

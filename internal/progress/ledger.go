@@ -17,30 +17,31 @@ type ledger struct {
 	saved  map[counted]delivery.Settled // the part of this daemon's tallies that the catalog has
 	loaded map[string]delivery.Settled  // settled jobs of all daemons in the catalog, of campaigns with an expected total, and of those that a killed daemon was sending
 	*outlooks
-	outage retry.Outage // of the store, as the last write found it
-	ended  chan write   // the write that is under way, once it has ended; nil: none is
+	outage    retry.Outage // of the store, as the last write found it
+	spreading retry.Outage // of writing rates
+	ended     chan write   // the write that is under way, once it has ended; nil: none is
 }
 
-// outlooks are those that a daemon writes while it leads.
+// outlooks are what a daemon writes of campaigns and destinations while it leads.
 type outlooks struct {
-	outlook map[counted]delivery.Outlook // to be saved
-	kept    map[counted]delivery.Outlook // as stored in the catalog
-	asked   bool                         // the catalog was asked which outlooks other leaders have stored
+	foreseen map[counted]delivery.Outlook // as of the last exchange; nil: there was none
+	kept     map[counted]delivery.Outlook // as stored in the catalog
+	asked    bool                         // the catalog was asked which outlooks other leaders have stored
+	rates    map[string]int64             // that spread campaigns until their finish_by, those that are to change
 }
 
 // write is what one write is to do, and what came of it.
 type write struct {
-	add      [2][]delivery.Progress // of campaigns and destinations without and with a new outlook
 	outlooks *outlooks              // those of the ledger when it began
-	ask      bool                   // read the outlooks that are stored
-	settled  bool                   // read the settled jobs, also of these others
+	add      [2][]delivery.Progress // of campaigns and destinations without and with a new outlook
+	rates    map[string]int64
+	ask      bool // read the outlooks that are stored; after the write: they were read
+	settled  bool // read the settled jobs, also of these others
 	others   []string
 
 	saved  []delivery.Progress
 	stored []delivery.Progress
 	loaded map[string]delivery.Settled
-	asked  bool
-	failed bool // the settled jobs could not be read
 }
 
 // counted is a campaign or a destination.
@@ -55,9 +56,7 @@ func newLedger(store Store, log *slog.Logger) ledger {
 	return ledger{store: store, log: log, saved: map[counted]delivery.Settled{}, outlooks: newOutlooks()}
 }
 
-func newOutlooks() *outlooks {
-	return &outlooks{outlook: map[counted]delivery.Outlook{}, kept: map[counted]delivery.Outlook{}}
-}
+func newOutlooks() *outlooks { return &outlooks{kept: map[counted]delivery.Outlook{}} }
 
 // settled returns the number of the campaign's jobs with a final outcome, as last loaded.
 func (l *ledger) settled(campaign string) int64 { return l.loaded[campaign].Total() }
@@ -71,27 +70,26 @@ func (f *figure) outlook(now time.Time) delivery.Outlook {
 	return o
 }
 
-// foresee records the outlooks that differ from the stored ones: the leader writes them for all daemons.
-func (l *ledger) foresee(now time.Time, outlooks map[counted]delivery.Outlook) {
-	for of, o := range outlooks {
+// changed returns the outlooks that differ from the stored ones: the leader writes them for all daemons.
+func (l *outlooks) changed() map[counted]delivery.Outlook {
+	changed := map[counted]delivery.Outlook{}
+	for of, o := range l.foreseen {
 		before, ok := l.kept[of]
-		if ok && o.Backlog == before.Backlog && near(o.DoneAt, before.DoneAt, o.DoneAt.Sub(now).Seconds()) {
-			delete(l.outlook, of)
-			continue
+		if !ok || o.Backlog != before.Backlog || !near(o.DoneAt, before.DoneAt, time.Until(o.DoneAt).Seconds()) {
+			changed[of] = o
 		}
-		l.outlook[of] = o
 	}
 	for of, kept := range l.kept {
-		if _, ok := outlooks[of]; ok {
+		if _, ok := l.foreseen[of]; ok || l.foreseen == nil {
 			continue
 		}
 		if kept == (delivery.Outlook{}) {
 			delete(l.kept, of)
-			delete(l.outlook, of)
 		} else {
-			l.outlook[of] = delivery.Outlook{} // it has no jobs, or is gone
+			changed[of] = delivery.Outlook{} // it has no jobs, or is gone
 		}
 	}
+	return changed
 }
 
 // stepDown forgets the outlooks: another leader may write them meanwhile.
@@ -109,10 +107,14 @@ func near(a, b time.Time, ahead float64) bool {
 // total, which are among the campaigns given, and of others. That of a daemon that has begun to lead reads the outlooks that are stored as
 // well: those of campaigns that have no jobs any more are out of date.
 func (l *ledger) begin(tallies []delivery.Tally, answers map[string][]delivery.Answer, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool, others []string) write {
-	w := write{outlooks: l.outlooks, ask: leads && !l.asked, settled: len(others) > 0, others: others}
+	w := write{outlooks: l.outlooks, rates: l.rates, ask: leads && !l.asked, settled: len(others) > 0, others: others}
 	w.add[1], w.add[0] = l.changes(tallies, answers, s)
+	l.rates = nil
 	for _, c := range campaigns {
 		w.settled = w.settled || c.ExpectedTotal > 0
+	}
+	if w.settled {
+		w.loaded = l.loaded // unless there is news
 	}
 	return w
 }
@@ -120,6 +122,7 @@ func (l *ledger) begin(tallies []delivery.Tally, answers map[string][]delivery.A
 // perform carries out a write. After an error, what was to be added is added by the next one; an addition that was made despite the error
 // is then made twice, so it is not cut short when ctx ends.
 func (l *ledger) perform(ctx context.Context, w *write) {
+	l.spread(ctx, w.rates)
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	var err error
@@ -140,15 +143,30 @@ func (l *ledger) perform(ctx context.Context, w *write) {
 	defer cancel()
 	if w.ask {
 		if w.stored, err = l.store.LoadOutlooks(call); err != nil {
+			w.ask = false
 			l.log.Debug("the outlooks that are stored are not known", "error", err)
 		}
-		w.asked = err == nil
 	}
 	if w.settled {
-		if w.loaded, err = l.store.LoadSettled(call, w.others); err != nil {
+		if loaded, err := l.store.LoadSettled(call, w.others); err == nil {
+			w.loaded = loaded
+		} else {
 			l.log.Debug("the counts of settled jobs are not up to date", "error", err)
 		}
-		w.failed = err != nil
+	}
+}
+
+// spread writes rates. Those that are not written are computed again.
+func (l *ledger) spread(ctx context.Context, rates map[string]int64) {
+	if len(rates) == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	if err := l.store.SpreadCampaigns(call, rates); err == nil {
+		l.spreading.Worked()
+	} else if ctx.Err() == nil && l.spreading.Failed() {
+		l.log.Warn("rates that spread campaigns until their finish_by cannot be written; trying again, the last ones stay", "error", err)
 	}
 }
 
@@ -156,7 +174,7 @@ func (l *ledger) perform(ctx context.Context, w *write) {
 // they cannot be saved.
 func (l *ledger) changes(tallies []delivery.Tally, answers map[string][]delivery.Answer, s *delivery.Snapshot) (with, without []delivery.Progress) {
 	l.track(tallies)
-	settled := map[counted]delivery.Settled{}
+	settled, outlooks := map[counted]delivery.Settled{}, l.changed()
 	for _, tally := range tallies {
 		of := counted{tally.Campaign, tally.Destination}
 		more := tally.Settled.Minus(l.saved[of])
@@ -164,11 +182,11 @@ func (l *ledger) changes(tallies []delivery.Tally, answers map[string][]delivery
 			continue
 		}
 		settled[of] = more
-		if _, ok := l.outlook[of]; !ok {
+		if _, ok := outlooks[of]; !ok {
 			without = append(without, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: more, Answers: answers[of.destination]})
 		}
 	}
-	for of, o := range l.outlook {
+	for of, o := range outlooks {
 		with = append(with, delivery.Progress{Campaign: of.campaign, Destination: of.destination, Settled: settled[of], Outlook: &o, Answers: answers[of.destination]})
 	}
 	return with, without
@@ -195,19 +213,14 @@ func (l *ledger) note(w write) {
 		}
 		if p.Outlook != nil {
 			w.outlooks.kept[of] = *p.Outlook
-			if w.outlooks.outlook[of] == *p.Outlook {
-				delete(w.outlooks.outlook, of)
-			}
 		}
 	}
-	w.outlooks.asked = w.outlooks.asked || w.asked
+	w.outlooks.asked = w.outlooks.asked || w.ask
 	for _, p := range w.stored {
 		of := counted{p.Campaign, p.Destination}
 		if _, ok := w.outlooks.kept[of]; !ok {
 			w.outlooks.kept[of] = *p.Outlook
 		}
 	}
-	if !w.failed {
-		l.loaded = w.loaded
-	}
+	l.loaded = w.loaded
 }

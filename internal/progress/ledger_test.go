@@ -142,7 +142,7 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	store := newShelf()
 	l := newLedger(store, slog.New(slog.DiscardHandler))
 	waiting := func(n int64) {
-		l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "c"}: {Backlog: delivery.Backlog{Waiting: n}}})
+		l.foreseen = map[counted]delivery.Outlook{{campaign: "c"}: {Backlog: delivery.Backlog{Waiting: n}}}
 	}
 	waiting(7)
 	w := l.begin(nil, nil, nil, nil, true, nil)
@@ -158,8 +158,8 @@ func TestAnOutlookThatChangesDuringAWriteIsWrittenNext(t *testing.T) {
 	l.perform(t.Context(), &w)
 	l.stepDown()
 	l.note(w)
-	if len(l.kept)+len(l.outlook) > 0 || l.asked {
-		t.Errorf("%v and %v are remembered", l.kept, l.outlook)
+	if len(l.kept)+len(l.foreseen) > 0 || l.asked {
+		t.Errorf("%v and %v are remembered", l.kept, l.foreseen)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestWhatIsSavedCountsOnce(t *testing.T) {
 	store.fail = errors.New("no connection")
 	l.save(t.Context(), tallies, known)
 	store.fail = nil
-	l.foresee(time.Now(), map[counted]delivery.Outlook{{campaign: "waits"}: {Backlog: delivery.Backlog{Waiting: 7}}})
+	l.foreseen = map[counted]delivery.Outlook{{campaign: "waits"}: {Backlog: delivery.Backlog{Waiting: 7}}}
 	store.refuses = true
 	for range 3 {
 		l.save(t.Context(), tallies, known)
@@ -270,7 +270,7 @@ func TestTheLeaderWritesAnewAfterOthersDid(t *testing.T) {
 	b.exchange(t.Context())
 	store.outlook["c"] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: 5}}
 	turn(a)
-	if got := store.outlook["c"].Total(); got != 5 || len(a.ledger.kept)+len(a.ledger.outlook) > 0 {
+	if got := store.outlook["c"].Total(); got != 5 || len(a.ledger.kept)+len(a.ledger.foreseen) > 0 {
 		t.Errorf("%d wait by the word of one that does not lead; it remembers %v", got, a.ledger.kept)
 	}
 }

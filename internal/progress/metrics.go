@@ -11,10 +11,10 @@ import (
 
 // metrics are those of the whole cluster. The daemon that leads shows them; the rates, which the catalog has, every daemon.
 type metrics struct {
-	rate, eta, lateOf series
-	backlog           [len(states)]series
-	late              *prometheus.GaugeVec
-	lost              prometheus.Counter
+	rate, eta, lateOf, overdue series
+	backlog                    [len(states)]series
+	late                       *prometheus.GaugeVec
+	lost                       prometheus.Counter
 }
 
 // states are those of the jobs of a backlog, in the order of backlogOf.
@@ -50,7 +50,8 @@ func (s *series) set(values map[string]float64) {
 type figure struct {
 	backlog delivery.Backlog
 	eta     float64
-	known   bool // whether eta is known
+	known   bool  // whether eta is known
+	late    int64 // jobs
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -70,6 +71,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 				"destination that fails the campaign, kept them from being sent, else capacity.",
 		}, []string{"cause"}),
 		lateOf: byCampaign("pacer_campaign_late", "The campaign's part of pacer_actionable_lag, in jobs; absent while it has none."),
+		overdue: byCampaign("pacer_campaign_overdue_seconds",
+			"How long after its finish_by the campaign will have sent what is left, as fast as its limits allow; absent while it is in time."),
 		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "pacer_progress_failures_total", Help: "Times that progress could not be exchanged with the other daemons.",
 		}),
@@ -97,13 +100,17 @@ func (m *metrics) showRates(campaigns map[string]*delivery.Campaign, now time.Ti
 func (m *metrics) show(figures map[string]figure, late Lateness) {
 	m.late.WithLabelValues("capacity").Set(float64(late.Capacity()))
 	m.late.WithLabelValues("destination").Set(float64(late.Destination))
-	etas := make(map[string]float64, len(figures))
+	etas, lateOf := make(map[string]float64, len(figures)), map[string]float64{}
 	for id, f := range figures {
 		if f.known {
 			etas[id] = f.eta
 		}
+		if f.late > 0 {
+			lateOf[id] = float64(f.late)
+		}
 	}
 	m.eta.set(etas)
+	m.lateOf.set(lateOf)
 	for i := range m.backlog {
 		jobs := make(map[string]float64, len(figures))
 		for id, f := range figures {
@@ -113,21 +120,10 @@ func (m *metrics) show(figures map[string]figure, late Lateness) {
 	}
 }
 
-// showLate sets the gauges of late jobs, and removes those of campaigns that have none.
-func (m *metrics) showLate(late map[string]int64, shown map[string]*delivery.Campaign) {
-	jobs := map[string]float64{}
-	for id, n := range late {
-		if shown[id] == nil {
-			id = Others
-		}
-		jobs[id] += float64(n)
-	}
-	m.lateOf.set(jobs)
-}
-
 // hide removes the metrics of all campaigns.
 func (m *metrics) hide() {
 	m.lateOf.set(nil)
+	m.overdue.set(nil)
 	for i := range m.backlog {
 		m.backlog[i].set(nil)
 	}

@@ -22,23 +22,20 @@ type sums struct {
 type summedUp struct{ jobs, settled int64 }
 
 // moving returns how many jobs of each campaign are missing at now: they waited in one of the last sums, and were not settled since.
-func (p *past) moving(at time.Time, totals map[uint64]total, settled map[uint64]int64) (list []count) {
+func (p *past) moving(at time.Time, totals map[uint64]total, settled map[uint64]tally) map[uint64]int64 {
 	*p = slices.DeleteFunc(*p, func(s sums) bool { return at.Sub(s.at) > movesFor })
 	now := make(map[uint64]summedUp, len(totals))
 	for hash, t := range totals {
-		now[hash] = summedUp{t.waiting, settled[hash]}
+		now[hash] = summedUp{t.waiting, settled[hash].Settled}
 	}
 	missing := map[uint64]int64{}
 	for _, before := range *p {
 		for hash, was := range before.of {
-			if n := was.jobs - (settled[hash] - was.settled) - now[hash].jobs; n > missing[hash] {
+			if n := was.jobs - (settled[hash].Settled - was.settled) - now[hash].jobs; n > missing[hash] {
 				missing[hash] = n
 			}
 		}
 	}
-	for hash, n := range missing {
-		list = append(list, count{hash, n})
-	}
 	*p = append(*p, sums{at, now})
-	return list
+	return missing
 }

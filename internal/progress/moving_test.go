@@ -15,8 +15,8 @@ func TestMovingJobsCount(t *testing.T) {
 		{600, 150, 0}, {0, 750, 0},
 	} {
 		got := int64(0)
-		for _, m := range p.moving(time.Unix(int64(i), 0), map[uint64]total{1: {waiting: step.waiting}}, map[uint64]int64{1: step.sent}) {
-			got += m.N
+		for _, n := range p.moving(time.Unix(int64(i), 0), map[uint64]total{1: {waiting: step.waiting}}, map[uint64]tally{1: {Settled: step.sent}}) {
+			got += n
 		}
 		if got != step.moving {
 			t.Errorf("step %d: %d are moving, want %d", i, got, step.moving)

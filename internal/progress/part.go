@@ -21,8 +21,7 @@ type part struct {
 	Format         int
 	Lanes          delivery.LanesBacklog // in a summary, of each lane the count that is valid
 	Memory         []memory
-	Sent           []count  // units, by campaign; of a daemon since it started
-	Done           []count  // jobs that are settled for good, likewise
+	Tallies        []tally  // of campaigns that were worked for lately
 	Stuck          []note   // what this daemon found out about campaigns
 	Nodes          []Daemon // the daemon itself; in a summary all that run
 	Sinks          []SinkReport
@@ -30,11 +29,11 @@ type part struct {
 	AtDestinations map[string]int64 // in timers, or for their destinations in memory
 
 	// Of summaries only.
-	Daemons int      // that run
-	Moving  []count  // jobs, by campaign, that are on their way from one partition to another
-	Silent  []int    // lanes whose daemon runs no more
-	Holds   []note   // what holds campaigns
-	Late    Lateness // of all jobs
+	Daemons int              // that run
+	Moving  map[uint64]int64 // jobs, by campaign, that are on their way from one partition to another
+	Silent  []int            // lanes whose daemon runs no more
+	Holds   []note           // what holds campaigns
+	Late    Lateness         // of all jobs
 }
 
 // memory is what daemons have of a campaign in memory, and in their partitions of ingress and timers.
@@ -63,10 +62,11 @@ func (m memory) plus(o memory) memory {
 	}
 }
 
-// count is a number about a campaign, which is known by its hash.
-type count struct {
-	Of uint64
-	N  int64
+// tally is what a daemon has done for a campaign since it started; in a summary, what all have done since the leader counts.
+type tally struct {
+	Campaign uint64
+	Sent     int64 // units
+	Settled  int64 // jobs, for good
 }
 
 // maxWaiting bounds the destinations that a daemon, or a summary, tells of: those for which most jobs wait.
@@ -115,31 +115,36 @@ func decodePart(b []byte) (*part, error) {
 	return p, nil
 }
 
-// activity is a count as it was when it last changed.
+// activity is a tally as it was when it last changed.
 type activity struct {
-	n  int64
+	tally
 	at time.Time
 }
 
-// trackActivity returns the counts with their last changes, and those that have changed within sentFor.
-func trackActivity(before map[uint64]activity, counts []count, now time.Time) (after map[uint64]activity, lately []count) {
-	after = make(map[uint64]activity, len(counts))
-	for _, one := range counts {
-		a := before[one.Of]
-		if a.n != one.N {
-			a = activity{one.N, now}
+// ownTallies returns what this daemon has done for campaigns, of those for which it did something within activeFor, or has begun to.
+func (t *Tracker) ownTallies(now time.Time) (lately []tally) {
+	active := make(map[uint64]activity, len(t.active))
+	for _, one := range t.opt.Work.Tallies() {
+		if one.Campaign == "" {
+			continue
 		}
-		after[one.Of] = a
-		if now.Sub(a.at) < sentFor {
-			lately = append(lately, one)
+		is := tally{delivery.CampaignHash(one.Campaign), one.Sent, one.Settled.Total()}
+		last, known := t.active[is.Campaign]
+		if !known || last.tally != is {
+			last = activity{is, now}
+		}
+		active[is.Campaign] = last
+		if now.Sub(last.at) < activeFor {
+			lately = append(lately, is)
 		}
 	}
-	return after, lately
+	t.active = active
+	return lately
 }
 
-// sentFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
+// activeFor is how long after its last job a campaign's tally is included in the part. Longer pauses do no harm: the
 // other daemons remember the last tally.
-const sentFor = 30 * time.Second
+const activeFor = 30 * time.Second
 
 // part returns the part of this daemon.
 func (t *Tracker) part(ctx context.Context) (*part, error) {
@@ -147,7 +152,8 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, now := &part{Lanes: t.opt.Work.Backlog()}, time.Now()
+	now := time.Now()
+	p := &part{Lanes: t.opt.Work.Backlog(), Tallies: t.ownTallies(now)}
 	queued, inFlight, held := int64(0), int64(0), map[uint64]memory{}
 	for _, m := range jobs {
 		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
@@ -176,7 +182,6 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	p.AtDestinations = mostWaiting(at)
 	p.Lanes.Ingress, p.Lanes.Timers, p.Lanes.Destinations = nil, nil, nil
 	p.Memory = slices.Collect(maps.Values(held))
-	t.count(p, now)
 	if t.opt.Node != nil {
 		node := t.opt.Node()
 		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
@@ -197,15 +202,4 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		p.Stuck = append(p.Stuck, n)
 	}
 	return p, err
-}
-
-// count adds to the part what this daemon has sent and settled.
-func (t *Tracker) count(p *part, now time.Time) {
-	var units, jobs []count
-	for _, tally := range t.opt.Work.Tallies() {
-		hash := delivery.CampaignHash(tally.Campaign)
-		units, jobs = append(units, count{hash, tally.Sent}), append(jobs, count{hash, tally.Settled.Total()})
-	}
-	t.active, p.Sent = trackActivity(t.active, units, now)
-	t.settled, p.Done = trackActivity(t.settled, jobs, now)
 }

@@ -38,7 +38,7 @@ func TestPartsComeBack(t *testing.T) {
 			})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "sent") {
-			p.Sent = append(p.Sent, count{hash(rt, "of"), number(rt, "units")})
+			p.Tallies = append(p.Tallies, tally{hash(rt, "of"), number(rt, "units"), number(rt, "settled")})
 		}
 		for range rapid.IntRange(0, 4).Draw(rt, "stuck") {
 			p.Stuck = append(p.Stuck, note{hash(rt, "of"), hold.Refused, number(rt, "since"), rapid.SampledFrom([]string{"", "elm"}).Draw(rt, "destination")})

@@ -60,11 +60,7 @@ func NewPlan(now time.Time, id string, all map[string]*delivery.Campaign, left f
 		}
 		leaves := Leaves{q.ID, math.MaxFloat64}
 		for i, w := range q.Windows {
-			part := 1.0
-			if parts := f.parts[q][free]; parts != nil {
-				part = parts[i]
-			}
-			leaves.PerSecond = min(leaves.PerSecond, part*sustained(w))
+			leaves.PerSecond = min(leaves.PerSecond, f.part(q, free, i)*sustained(w))
 		}
 		p.Quotas = append(p.Quotas, leaves)
 	}

@@ -54,8 +54,8 @@ func (r *recounts) died(parts []reported, byHash map[uint64]*delivery.Campaign) 
 		if p.fresh() || r.count == nil || len(p.Nodes) == 0 || !p.Nodes[0].Ready {
 			continue
 		}
-		for _, s := range p.Sent {
-			if c := byHash[s.Of]; c != nil {
+		for _, one := range p.Tallies {
+			if c := byHash[one.Campaign]; c != nil {
 				r.killed[c.ID] = true
 			}
 		}
@@ -68,11 +68,11 @@ func (r *recounts) look(now time.Time, campaigns map[string]*delivery.Campaign, 
 	for id, c := range campaigns {
 		n := settled(id)
 		lacks := c.ExpectedTotal - n
-		if r.count == nil || n == 0 || left(c) > 0 || c.ExpectedTotal > 0 && lacks <= 0 || !r.killed[id] && lacks > most(c) {
+		if r.count == nil || left(c) > 0 || c.ExpectedTotal > 0 && lacks <= 0 || !r.killed[id] && (n == 0 || lacks > most(c)) {
 			continue
 		}
-		is := r.rest[id]
-		if is.settled != n {
+		is, known := r.rest[id]
+		if !known || is.settled != n {
 			is = rest{settled: n, since: now}
 		}
 		resting[id] = is

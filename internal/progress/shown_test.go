@@ -67,16 +67,16 @@ func TestNoCampaignIsShown(t *testing.T) {
 		if n := m.backlog(Others); n != 12 || m.Shows("c") {
 			t.Errorf("the others wait for %v jobs, want 12", n)
 		}
-		if n := testutil.CollectAndCount(m.holds.gauge) + testutil.CollectAndCount(m.metrics.rate); n != 0 {
+		if n := m.holdings() + testutil.CollectAndCount(m.metrics.rate); n != 0 {
 			t.Errorf("%d series of campaigns", n)
 		}
-		if n := testutil.ToFloat64(m.holds.states["paused"]); n != 1 {
+		if n := testutil.ToFloat64(m.holds.states.WithLabelValues("paused")); n != 1 {
 			t.Errorf("%v campaigns are paused, want 1", n)
 		}
-		if n := testutil.ToFloat64(m.holds.states[stateSending]); n != 1 { // as pages say, however long it is until the next job
+		if n := testutil.ToFloat64(m.holds.states.WithLabelValues(stateSending)); n != 1 { // as pages say, however long it is until the next job
 			t.Errorf("%v campaigns send, want 1", n)
 		}
-		if got := m.ledger.outlook[counted{campaign: "c"}].Total() + m.ledger.kept[counted{campaign: "c"}].Total(); got != 7 {
+		if got := m.ledger.foreseen[counted{campaign: "c"}].Total() + m.ledger.kept[counted{campaign: "c"}].Total(); got != 7 {
 			t.Errorf("a backlog of %d is saved, want 7", got)
 		}
 	})
@@ -84,15 +84,23 @@ func TestNoCampaignIsShown(t *testing.T) {
 
 // TestLateCampaignsAreNamed: the campaign's part of the actionable lag is shown while there is one.
 func TestLateCampaignsAreNamed(t *testing.T) {
-	m, _ := alone(catalogOf(campaign("c", 10, 1), campaign("d", 10, 1)))
-	shown := m.opt.Snapshot().Campaigns
-	m.metrics.showLate(map[string]int64{"c": 5, "hidden": 2, "hidden too": 3}, shown)
+	m, _ := alone(catalogOf(campaign("c", 10, 1), campaign("d", 10, 1), campaign("hidden", 10, 1), campaign("hidden too", 10, 1)))
+	m.opt.Show = ShowNone
+	m.refreshListed()
+	shown, totals := map[string]*delivery.Campaign{"c": m.snapshot.Campaigns["c"], "d": m.snapshot.Campaigns["d"]}, map[uint64]total{}
+	for hash := range m.byHash {
+		totals[hash] = total{waiting: 9}
+	}
+	show := func(late map[string]int64) {
+		m.metrics.show(m.figures(newForecast(time.Now(), nil, nil), shown, totals, late), Lateness{})
+	}
+	show(map[string]int64{"c": 5, "hidden": 2, "hidden too": 3})
 	for id, want := range map[string]float64{"c": 5, Others: 5} {
 		if n := testutil.ToFloat64(m.metrics.lateOf.WithLabelValues(id)); n != want {
 			t.Errorf("%s: %v late, want %v", id, n, want)
 		}
 	}
-	m.metrics.showLate(map[string]int64{"d": 1}, shown)
+	show(map[string]int64{"d": 1})
 	if n := testutil.CollectAndCount(m.metrics.lateOf); n != 1 {
 		t.Errorf("%d campaigns are late, want 1", n)
 	}

@@ -71,22 +71,14 @@ func (r *reported) supersedes(o *reported) bool {
 // merger adds up parts. It belongs to the daemon that leads, which gives it those of all daemons time after time. The zero
 // value has seen nothing.
 type merger struct {
-	sent, done counter
-	past       past
-}
-
-// counter adds up what daemons count since they started.
-type counter struct {
-	seen  map[string]map[uint64]int64 // by daemon and campaign, as last seen
-	sums  map[uint64]int64            // by how much all daemons were seen to count up
-	grown map[uint64]int64            // and since the last take
+	seen map[string]map[uint64]tally // by daemon and campaign, as last seen
+	sums map[uint64]tally            // by how much all daemons were seen to count up
+	past past
 }
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *part {
-	s := &part{Sent: m.sent.count(parts, func(p *part) []count { return p.Sent })}
-	m.done.count(parts, func(p *part) []count { return p.Done })
-	m.done.take() // only the sums matter
+	s := &part{Tallies: m.count(parts)}
 	readers := laneReaders(parts)
 	held, stuck, sinks, at := map[uint64]memory{}, map[uint64]note{}, map[sinkKey]*SinkReport{}, map[string]int64{}
 	for i := range parts {
@@ -123,57 +115,45 @@ func (m *merger) merge(parts []reported) *part {
 	s.Keys = delivery.SumKeyWaits(s.Keys)
 	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
 	s.AtDestinations = mostWaiting(at)
-	s.Moving = m.past.moving(time.Now(), s.totals(), m.done.sums)
+	s.Moving = m.past.moving(time.Now(), s.totals(), m.sums)
 	return s
 }
 
-// count returns what was counted of the campaigns in the parts since the first call. A daemon's first count of a campaign is left out, since
+// count returns what was counted of the campaigns in the parts since the first call. A daemon's first tally of a campaign is left out, since
 // its beginning is unknown.
-func (c *counter) count(parts []reported, of func(*part) []count) (list []count) {
-	seen, told := map[string]map[uint64]int64{}, map[uint64]bool{}
-	if c.sums == nil {
-		c.sums = map[uint64]int64{}
-	}
-	if c.grown == nil {
-		c.grown = map[uint64]int64{}
+func (m *merger) count(parts []reported) (list []tally) {
+	seen, told := map[string]map[uint64]tally{}, map[uint64]bool{}
+	if m.sums == nil {
+		m.sums = map[uint64]tally{}
 	}
 	for _, p := range parts {
-		before := c.seen[p.daemon]
+		before := m.seen[p.daemon]
 		if before == nil {
-			before = map[uint64]int64{}
+			before = map[uint64]tally{}
 		}
 		seen[p.daemon] = before
-		for _, s := range of(p.part) {
-			if was, ok := before[s.Of]; ok {
-				c.sums[s.Of] += max(0, s.N-was)
-				c.grown[s.Of] += max(0, s.N-was)
+		for _, is := range p.Tallies {
+			was, ok := before[is.Campaign]
+			if before[is.Campaign] = is; !ok {
+				was = is
 			}
-			before[s.Of] = s.N
-			if !told[s.Of] {
-				told[s.Of] = true
-				list = append(list, count{Of: s.Of})
-			}
+			sum := m.sums[is.Campaign]
+			m.sums[is.Campaign] = tally{is.Campaign, sum.Sent + max(0, is.Sent-was.Sent), sum.Settled + max(0, is.Settled-was.Settled)}
+			told[is.Campaign] = true
 		}
 	}
-	c.seen = seen
-	for i := range list {
-		list[i].N = c.sums[list[i].Of]
+	m.seen = seen
+	for campaign := range told {
+		list = append(list, m.sums[campaign])
 	}
 	return list
 }
 
-// take returns by how much all daemons have counted up since it was called last.
-func (c *counter) take() map[uint64]int64 {
-	grown := c.grown
-	c.grown = nil
-	return grown
-}
-
 // forget drops campaigns that are not known any more.
-func (c *counter) forget(known func(campaign uint64) bool) {
-	gone := func(campaign uint64, _ int64) bool { return !known(campaign) }
-	for _, counts := range c.seen {
-		maps.DeleteFunc(counts, gone)
+func (m *merger) forget(known func(campaign uint64) bool) {
+	gone := func(campaign uint64, _ tally) bool { return !known(campaign) }
+	for _, tallies := range m.seen {
+		maps.DeleteFunc(tallies, gone)
 	}
-	maps.DeleteFunc(c.sums, gone)
+	maps.DeleteFunc(m.sums, gone)
 }

@@ -106,20 +106,20 @@ type Tracker struct {
 	board   atomic.Pointer[Board]                         // the last one
 	showing atomic.Pointer[map[string]*delivery.Campaign] // those with series of their own
 	okAt    time.Time                                     // of the last exchange
-	active  map[uint64]activity                           // what this daemon has sent, by campaign
-	settled map[uint64]activity                           // and the jobs that it has settled
+	active  map[uint64]activity                           // what this daemon has done, by campaign
 	recent  recent
 	outage  retry.Outage // of the exchange
 	foreign retry.Outage // what others leave there cannot be read
 
 	// Of the daemon that leads.
 	merger   merger
+	sent     map[uint64]int64 // units by campaign, as of the last figures
 	debts    map[uint64]debt
 	late     Lateness
 	at       time.Time // of the last figures; zero: there are none
 	holds    holds
+	saidLate map[string]string // what is in the way of campaigns that will miss their FinishBy, as logged
 	ledger   ledger
-	finishes finishes
 	recounts recounts
 }
 
@@ -135,9 +135,9 @@ type view struct {
 func New(o Options) *Tracker {
 	o.Show = cmp.Or(o.Show, ShowAll)
 	t := &Tracker{
-		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), debts: map[uint64]debt{},
+		opt: o, log: o.Logger, metrics: newMetrics(o.Registerer), recent: newRecent(time.Now()), sent: map[uint64]int64{}, debts: map[uint64]debt{},
 		view:  view{watched: map[string]*delivery.Campaign{}, lively: map[string]time.Time{}},
-		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger), finishes: newFinishes(o.Store, o.Logger, o.Registerer),
+		holds: newHolds(o.Logger, o.Registerer), ledger: newLedger(o.Store, o.Logger), saidLate: map[string]string{},
 		recounts: recounts{log: o.Logger, count: o.Recount, killed: map[string]bool{}, asked: map[string]time.Time{}, wanted: make(chan recount)},
 	}
 	t.board.Store(&Board{})
@@ -148,10 +148,9 @@ func New(o Options) *Tracker {
 func (t *Tracker) Run(ctx context.Context) error {
 	exchange := time.NewTicker(exchangeFirst)
 	defer exchange.Stop()
-	var writer sync.WaitGroup
-	writer.Go(func() { t.finishes.write(ctx) })
-	writer.Go(func() { t.recounts.run(ctx, t.Leads, t.opt.Store) })
-	defer writer.Wait()
+	var recounting sync.WaitGroup
+	recounting.Go(func() { t.recounts.run(ctx, t.Leads, t.opt.Store) })
+	defer recounting.Wait()
 	for saved := time.Now(); ; {
 		select {
 		case <-exchange.C:
@@ -168,12 +167,12 @@ func (t *Tracker) Run(ctx context.Context) error {
 			t.ledger.ended = nil
 			t.ledger.note(w)
 		case <-ctx.Done():
-			t.resign(context.WithoutCancel(ctx))
 			if t.ledger.ended != nil {
 				t.ledger.note(<-t.ledger.ended)
 			}
 			t.save(ctx)
 			<-t.ledger.ended
+			t.resign(context.WithoutCancel(ctx)) // what the next leader writes replaces what this one has written
 			return nil
 		}
 	}
@@ -233,6 +232,7 @@ func (t *Tracker) exchange(ctx context.Context) {
 	}
 	if t.outdated() {
 		t.holds.unanswered(time.Now(), t.snapshot, t.opt.Ledger)
+		t.holds.show(t.shown())
 	}
 }
 
@@ -270,13 +270,13 @@ func (t *Tracker) understood(err error) {
 // hear uses a summary. One that is out of date, since the daemon that led has died, changes nothing: another takes over within seconds.
 func (t *Tracker) hear(told Summary) {
 	leads, now := told.Leader == t.opt.Daemon, time.Now()
-	t.leads.Store(0)
 	if leads {
 		t.leads.Store(now.Add(leadFor).UnixNano())
-	}
-	if !leads {
+	} else {
+		t.leads.Store(0)
 		t.stepDown()
-	} else if now.Sub(t.okAt) >= freshFor { // the other daemons have taken this one for dead
+	}
+	if now.Sub(t.okAt) >= freshFor { // the other daemons have taken this one for dead
 		t.ledger.stepDown()
 	}
 	t.okAt = now
@@ -302,10 +302,11 @@ func (t *Tracker) hear(told Summary) {
 // stepDown forgets what a daemon knows that leads: another one counts, shows and writes.
 func (t *Tracker) stepDown() {
 	t.merger, t.late, t.at = merger{}, Lateness{}, time.Time{}
+	clear(t.sent)
 	clear(t.debts)
 	t.metrics.hide()
 	t.holds.clear()
-	t.finishes.stepDown()
+	clear(t.saidLate)
 	t.recounts.stepDown()
 	t.ledger.stepDown()
 }

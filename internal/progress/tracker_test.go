@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,7 +197,7 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 		m, _ := alone(s)
 		m.lane(1, 0, "c", 100)
 		series := func() (backlogs, rates, holds int) {
-			return m.backlogs(), testutil.CollectAndCount(m.metrics.rate), testutil.CollectAndCount(m.holds.gauge)
+			return m.backlogs(), testutil.CollectAndCount(m.metrics.rate), m.holdings()
 		}
 		for range 2 {
 			m.exchange(t.Context())
@@ -349,6 +350,22 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// TestWhatIsFromTheFutureIsOld: Redis' clock has jumped back, and what a daemon left before, which is dead by now, does not count on.
+func TestWhatIsFromTheFutureIsOld(t *testing.T) {
+	exchange, client := overRedis(t)
+	m := newMember("m", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
+	future, dead := time.Now().Add(time.Hour), (&part{Memory: []memory{{Campaign: delivery.CampaignHash("c"), Direct: 50}}}).encode()
+	client.HSet(t.Context(), "{p.}progress", "dead", strconv.FormatInt(future.UnixMilli(), 10)+" "+string(dead))
+	client.Set(t.Context(), "{p.}progress-summary", strconv.FormatInt(future.UnixMicro(), 10)+" dead "+string(dead), time.Minute)
+	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.Of(m.opt.Snapshot().Campaign("c")).Backlog.Total() != 0 {
+		t.Errorf("%+v, %v", board, err)
+	}
+	m.exchange(t.Context())
+	if m.Fleet() != 1 || m.backlog("c") != 0 {
+		t.Errorf("%d daemons, %f jobs", m.Fleet(), m.backlog("c"))
+	}
+}
+
 // TestALeaderThatStops: it gives up its lead, so that another one sums up at its next exchange; one that does not lead takes
 // nothing from the leader.
 func TestALeaderThatStops(t *testing.T) {
@@ -421,8 +438,8 @@ func TestAnotherTakesOver(t *testing.T) {
 				t.Fatalf("%f are late %d s after the leader has died", late, i)
 			}
 		}
-		if !b.Leads() || len(b.ledger.outlook) == 0 {
-			t.Errorf("leads %t, %v", b.Leads(), b.ledger.outlook)
+		if !b.Leads() || len(b.ledger.foreseen) == 0 {
+			t.Errorf("leads %t, %v", b.Leads(), b.ledger.foreseen)
 		}
 	})
 }
@@ -521,4 +538,61 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
 		}
 	}
+}
+
+// TestWhatIsSettledAtOnceIsNotMoving: jobs that waited at one exchange and are settled at the next, the first ones of their campaign.
+func TestWhatIsSettledAtOnceIsNotMoving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := alone(catalogOf(campaign("c", 1000, 1)))
+		m.direct("c", 500)
+		m.tallies = []delivery.Tally{{Campaign: "c"}}
+		m.exchange(t.Context())
+		time.Sleep(exchangeEvery)
+		m.direct("c", 0)
+		m.tallies = []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 500}, Sent: 500}}
+		m.exchange(t.Context())
+		m.shows(t, "c", 0, 0)
+	})
+}
+
+// resigning is an exchange whose leader has resigned, or not.
+type resigning struct {
+	echo
+	resigned *atomic.Bool
+}
+
+func (x resigning) Resign(context.Context) error {
+	x.resigned.Store(true)
+	return nil
+}
+
+// afterwards is a store that counts what is saved after that.
+type afterwards struct {
+	*shelf
+	resigned *atomic.Bool
+	late     *atomic.Int64
+}
+
+func (s afterwards) SaveProgress(ctx context.Context, list []delivery.Progress) error {
+	if s.resigned.Load() {
+		s.late.Add(1)
+	}
+	return s.shelf.SaveProgress(ctx, list)
+}
+
+// TestTheLastWriteIsThatOfALeader: a daemon that stops does not write over what its successor has written.
+func TestTheLastWriteIsThatOfALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var resigned atomic.Bool
+		var late atomic.Int64
+		m, _ := alone(catalogOf(campaign("c", 10, 1)))
+		store := afterwards{m.opt.Store.(*shelf), &resigned, &late}
+		m.opt.Work, m.opt.Exchange, m.opt.Store, m.ledger.store = steady{m.desk, time.Now()}, resigning{resigned: &resigned}, store, store
+		stop := m.start(t)
+		time.Sleep(5900 * time.Millisecond)
+		stop()
+		if got := store.settled["c"].Total(); got != 5 || !resigned.Load() || late.Load() != 0 {
+			t.Errorf("%d settled jobs are saved, resigned: %t, writes after that: %d", got, resigned.Load(), late.Load())
+		}
+	})
 }
