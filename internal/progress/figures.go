@@ -24,7 +24,7 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	t.holds.show(shown)
 	figures := t.figures(f, shown, board.totals, t.compare(f, board.totals, sent))
 	t.metrics.show(figures, t.late)
-	t.ledger.foreseen = t.foreseen(f, figures, listed, board)
+	t.ledger.foreseen, t.ledger.at = t.foreseen(f, figures, listed, board), board.At
 	t.holds.say(board.At)
 	t.spread(f, windows, listed, board.totals)
 	left := func(c *delivery.Campaign) int64 { return board.totals[delivery.CampaignHash(c.ID)].backlog().Total() }

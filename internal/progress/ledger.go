@@ -25,6 +25,7 @@ type ledger struct {
 // outlooks are what a daemon writes of campaigns and destinations while it leads.
 type outlooks struct {
 	foreseen map[counted]delivery.Outlook // as of the last exchange; nil: there was none
+	at       time.Time                    // of that exchange
 	kept     map[counted]delivery.Outlook // as stored in the catalog
 	asked    bool                         // the catalog was asked which outlooks other leaders have stored
 	rates    map[string]int64             // that spread campaigns until their finish_by, those that are to change
@@ -75,7 +76,7 @@ func (l *outlooks) changed() map[counted]delivery.Outlook {
 	changed := map[counted]delivery.Outlook{}
 	for of, o := range l.foreseen {
 		before, ok := l.kept[of]
-		if !ok || o.Backlog != before.Backlog || !near(o.DoneAt, before.DoneAt, time.Until(o.DoneAt).Seconds()) {
+		if !ok || o.Backlog != before.Backlog || !near(o.DoneAt, before.DoneAt, o.DoneAt.Sub(l.at).Seconds()) {
 			changed[of] = o
 		}
 	}

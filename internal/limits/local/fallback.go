@@ -197,7 +197,7 @@ func (f *Fallback) LastGranted(now int64, ask *delivery.Ask) int64 {
 	}
 	from, out := g.back, g.lasted
 	if g.failing {
-		from, out = now, out || now-g.before >= outageAfter
+		from, out = now, out || now-g.answered >= outageAfter
 	}
 	if !out {
 		return held
@@ -280,7 +280,7 @@ func (f *Fallback) fail(g *seenShard, now int64) {
 	if g.failing {
 		return
 	}
-	g.failing, g.failed, g.before = true, now, g.answered
+	g.failing, g.failed = true, now
 }
 
 // Forget drops the times of a shard whose clock has jumped. Its campaigns are to become acquainted anew; units to be charged stay.

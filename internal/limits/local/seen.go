@@ -32,10 +32,9 @@ func (f *Fallback) homeOf(c *delivery.Campaign) (shard int, ok bool) {
 // seenShard records when a shard answered and failed, and how many daemons there were then. All times are store time, in
 // microseconds.
 type seenShard struct {
-	answered  int64 // the latest answer
+	answered  int64 // the latest answer; in an outage, the last one before it
 	failing   bool
 	failed    int64           // the first failure of the latest outage
-	before    int64           // the last answer before it
 	latest    int64           // the latest failure
 	back      int64           // the first answer after it
 	lasted    bool            // a daemon may have granted locally in it
@@ -198,7 +197,7 @@ func (f *Fallback) answer(g *seenShard, now int64) {
 		return // from before the failure
 	case g.failing:
 		g.failing, g.back = false, now
-		g.lasted = g.lasted || now-g.before >= outageAfter
+		g.lasted = g.lasted || now-g.answered >= outageAfter
 		if len(g.announced) > 0 {
 			f.log.Info("the quota store answers again", "outage", time.Duration(now-g.failed)*time.Microsecond)
 		}
@@ -245,7 +244,7 @@ func (v *seenCampaign) begin(ask *delivery.Ask) (start int64, ok bool) {
 		v.share = share
 		v.version++
 	}
-	known := g.before-v.at <= recently && v.at-v.first >= acquainted
+	known := g.answered-v.at <= recently && v.at-v.first >= acquainted
 	return g.failed + max(ask.Horizon, outageAfter) + v.weight*share.Spacing(), known && !share.Zero()
 }
 
