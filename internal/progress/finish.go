@@ -83,8 +83,11 @@ func (t *Tracker) sayLate(now time.Time, late map[string]*Late, listed map[strin
 		}
 	}
 	for id := range t.saidLate {
-		if late[id] == nil {
-			delete(t.saidLate, id)
+		if late[id] != nil {
+			continue
+		}
+		delete(t.saidLate, id)
+		if c := listed[id]; c != nil && now.Before(c.FinishBy) { // else it was late, or is gone
 			t.log.Info("the campaign is late no longer", "campaign", id)
 		}
 	}

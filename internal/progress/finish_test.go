@@ -233,6 +233,19 @@ func TestLateIsSaid(t *testing.T) {
 	}
 }
 
+// TestWhatWasLateIsNotSaidToBeInTime: a campaign that is done after its time was late.
+func TestWhatWasLateIsNotSaidToBeInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 5, 1)
+		c.FinishBy = time.Now().Add(20 * time.Second)
+		x := newCourse(c, 200)
+		x.run(t.Context(), 60)
+		if x.doneAt.IsZero() || !strings.Contains(x.log.String(), "will be late") || strings.Contains(x.log.String(), "late no longer") {
+			t.Errorf("done at %s, and the log says\n%s", x.doneAt, x.log)
+		}
+	})
+}
+
 // TestRatesAreWritten: by a daemon that runs; an outage is said once, and over when a rate is written.
 func TestRatesAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -228,16 +228,14 @@ func (h *holds) say(now time.Time) {
 
 // logHeld writes a line for each of the first of these campaigns, faults first, and one for the others.
 func (h *holds) logHeld(ids []string) {
-	rank := func(id string) int { return slices.Index(hold.Causes, h.held[id].answer.Cause) }
-	slices.SortFunc(ids, func(a, b string) int {
-		fault := func(id string) int {
-			if h.held[id].answer.Cause.Fault() {
-				return 0
-			}
-			return 1
+	rank := func(id string) int {
+		cause := h.held[id].answer.Cause
+		if cause.Fault() {
+			return slices.Index(hold.Causes, cause) - len(hold.Causes)
 		}
-		return cmp.Or(fault(a)-fault(b), rank(a)-rank(b), cmp.Compare(a, b))
-	})
+		return slices.Index(hold.Causes, cause)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b)) })
 	for _, id := range ids[:min(len(ids), sayAtOnce)] {
 		a := h.held[id].answer
 		h.log.Log(context.Background(), level(a.Cause), "the campaign is held", "campaign", id, "cause", a.Cause, "why", a.Why(), "since", a.Since.UTC().Format(time.RFC3339),
