@@ -338,7 +338,7 @@ func shareOf(r delivery.Rate, daemons, weight int64) delivery.Rate {
 	if second <= 0 {
 		return delivery.Rate{}
 	}
-	hourly := min(r.UnitsIn(1_000_000*time.Hour)/(dampedOf*daemons)*damped, second*3_600_000_000) // millionths of a unit
+	hourly := min(r.UnitsIn(1_000_000*time.Hour)*damped/(dampedOf*daemons), second*3_600_000_000) // millionths of a unit
 	for unit := int64(10); hourly/unit >= maxDigits; unit *= 10 {
 		hourly -= hourly % unit
 	}
