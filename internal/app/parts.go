@@ -250,17 +250,21 @@ func (d *Daemon) readings() progress.Readings {
 			Ingress: partitions.Ingress, Timers: partitions.Timers, Stalled: partitions.Stalled,
 			BufferBytes: partitions.Bytes, BufferMost: partitions.Most, Quantum: slots.Quantum.Seconds(),
 		},
-		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: make([]progress.SinkReading, len(sinks)), Keys: d.keys.Waits(),
+		Forfeited: slots.Forfeited, Lateness: slots.Lateness, Sinks: make([]progress.SinkReport, len(sinks)), Keys: d.keys.Waits(),
 	}
 	for i := range sinks {
 		s := &sinks[i]
-		r.Sinks[i] = progress.SinkReading{Sink: s.Sink, InFlight: int64(s.InFlight), Most: int64(s.Most), Took: s.Took, Failure: s.Failure}
+		r.Sinks[i] = progress.SinkReport{Sink: s.Sink, InFlight: int64(s.InFlight), Most: int64(s.Most), Took: s.Took, Failure: s.Failure}
 		for class, n := range s.Answers {
-			r.Sinks[i].Answers[class] = n
+			r.Sinks[i].Answers[class] = float64(n)
 		}
 	}
 	for _, d := range d.pacer.Destinations() {
-		r.Sinks = append(r.Sinks, progress.SinkReading{Sink: d.Sink, Of: d.Name, Answers: d.Answers, Took: d.Took, Failure: d.Failure})
+		one := progress.SinkReport{Sink: d.Sink, Of: d.Name, Took: d.Took, Failure: d.Failure}
+		for class, n := range d.Answers {
+			one.Answers[class] = float64(n)
+		}
+		r.Sinks = append(r.Sinks, one)
 	}
 	return r
 }

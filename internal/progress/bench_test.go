@@ -87,7 +87,7 @@ func BenchmarkForecast(b *testing.B) {
 // newFleet returns the parts of daemons that share 256 lanes, each with jobs of all campaigns in memory and on their way.
 func newFleet(daemons, campaigns int) []*part {
 	fleet := make([]*part, daemons)
-	sinks := []SinkReading{{Sink: "receiver", Most: 256}, {Sink: "mail", Most: 64}, {Sink: "push", Most: 1024}, {Sink: "archive", Most: 16}}
+	sinks := []SinkReport{{Sink: "receiver", Most: 256}, {Sink: "mail", Most: 64}, {Sink: "push", Most: 1024}, {Sink: "archive", Most: 16}}
 	for i := range fleet {
 		r := Readings{Figures: DaemonFigures{Ingress: 4, Timers: 8, BufferBytes: 100 << 20, BufferMost: 256 << 20, Quantum: 0.025}, Sinks: sinks}
 		for k := range sinks {

@@ -322,7 +322,7 @@ func TestWhatADestinationKeepsHasNoEnd(t *testing.T) {
 		elm, mixed, other := campaign("elm-news", 10, 1), campaign("mixed", 10, 1), campaign("other", 10, 1)
 		m, _ := alone(catalogOf(elm, mixed, other))
 		m.opt.Node, m.opt.Readings = func() Daemon { return Daemon{} }, func() Readings {
-			return Readings{Sinks: []SinkReading{
+			return Readings{Sinks: []SinkReport{
 				{Sink: "receiver", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 404"}},
 				{Sink: "receiver", Of: "fox", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 404"}},
 				{Sink: "receiver", Of: "elm", Failure: delivery.Failure{At: time.Now(), Detail: "HTTP 500: upstream exploded"}},

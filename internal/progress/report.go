@@ -32,19 +32,8 @@ type Readings struct {
 	Figures   DaemonFigures // of which the daemon sets what it measures
 	Forfeited uint64        // slots
 	Lateness  metric.Counts // of jobs that used a slot
-	Sinks     []SinkReading // and of each the destinations that answer most
+	Sinks     []SinkReport  // and of each the destinations that answer most; answers since the start
 	Keys      []delivery.KeyWaits
-}
-
-// SinkReading is what a daemon counts of one of its sinks, or of a destination of it.
-type SinkReading struct {
-	Sink     string
-	Of       string // the destination; "": the whole sink
-	InFlight int64
-	Most     int64                 // in flight
-	Answers  [answerClasses]uint64 // by delivery.ResultClass
-	Took     metric.Counts         // to answer
-	Failure  delivery.Failure      // the last one
 }
 
 // answerClasses is how many classes of answers are told of.
@@ -115,20 +104,21 @@ func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport
 	before := &x.marks[0]
 	seconds := max(now.Sub(before.at), exchangeEvery).Seconds() // the first exchange may come at once
 	figures := r.Figures
-	figures.Forfeited = grown(r.Forfeited, before.Forfeited) / seconds
+	figures.Forfeited = float64(r.Forfeited-before.Forfeited) / seconds
 	if late := r.Lateness.Since(&before.Lateness); late.Total() > 0 {
 		half, most := late.Quantile(0.5).Seconds(), late.Quantile(0.99).Seconds()
 		figures.LatenessP50, figures.LatenessP99 = &half, &most
 	}
 	var sinks []SinkReport
 	for i := range r.Sinks {
-		s, was := &r.Sinks[i], &SinkReading{}
-		if at := slices.IndexFunc(before.Sinks, func(b SinkReading) bool { return b.Sink == s.Sink && b.Of == s.Of }); at >= 0 {
+		s, was := &r.Sinks[i], &SinkReport{}
+		if at := slices.IndexFunc(before.Sinks, func(b SinkReport) bool { return b.Sink == s.Sink && b.Of == s.Of }); at >= 0 {
 			was = &before.Sinks[at]
 		}
-		one := SinkReport{Sink: s.Sink, Of: s.Of, Daemons: 1, InFlight: s.InFlight, Most: s.Most, Took: s.Took.Since(&was.Took), Failure: s.Failure}
+		one := *s
+		one.Daemons, one.Took = 1, s.Took.Since(&was.Took)
 		for class, n := range s.Answers {
-			one.Answers[class] = grown(n, was.Answers[class]) / seconds
+			one.Answers[class] = max(0, n-was.Answers[class]) / seconds
 		}
 		if sinks = append(sinks, one); s.Of == "" && len(figures.Sinks) < maxSinks {
 			figures.Sinks = append(figures.Sinks, SinkCalls{s.Sink, s.InFlight, s.Most})
@@ -139,8 +129,6 @@ func (x *recent) report(now time.Time, r Readings) (*DaemonFigures, []SinkReport
 	}
 	return &figures, bounded(sinks)
 }
-
-func grown(n, before uint64) float64 { return float64(n - min(n, before)) }
 
 // sinkKey names a sink, or a destination of it.
 type sinkKey struct{ sink, of string }

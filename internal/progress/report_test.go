@@ -22,9 +22,9 @@ func readingsOf(answers int, took time.Duration) Readings {
 	for range answers {
 		h.Observe(took)
 	}
-	s := SinkReading{Sink: "receiver", InFlight: 3, Most: 256, Took: h.Counts()}
-	s.Answers[delivery.Delivered] = uint64(answers)
-	return Readings{Figures: DaemonFigures{Ingress: 4}, Forfeited: uint64(answers), Lateness: h.Counts(), Sinks: []SinkReading{s}}
+	s := SinkReport{Sink: "receiver", InFlight: 3, Most: 256, Took: h.Counts()}
+	s.Answers[delivery.Delivered] = float64(answers)
+	return Readings{Figures: DaemonFigures{Ingress: 4}, Forfeited: uint64(answers), Lateness: h.Counts(), Sinks: []SinkReport{s}}
 }
 
 // TestReportsOfDestinations: those that answer most are told of, by themselves also where other ones come and go, and the sum of all daemons is.
@@ -35,7 +35,7 @@ func TestReportsOfDestinations(t *testing.T) {
 		for _, shop := range shops {
 			one := r.Sinks[0]
 			one.Of, one.InFlight = fmt.Sprint("shop-", shop), int64(shop)
-			one.Answers[delivery.Delivered] = uint64(second * shop)
+			one.Answers[delivery.Delivered] = float64(second * shop)
 			r.Sinks = append(r.Sinks, one)
 		}
 		return r

@@ -16,18 +16,12 @@ import (
 // others count as having taken all that they could.
 const reportTime = joinEvery + time.Second/2
 
-// takers are the daemons that took from data before the recorded ones, and have not said how much.
-func (r *recovery) takers(ctx context.Context, record int64) ([]delivery.Taker, error) {
-	all, err := r.opt.Records.Takers(ctx, r.shard)
-	return slices.DeleteFunc(all, func(a delivery.Taker) bool { return a.Epoch >= record }), err
-}
-
 // report puts what this daemon took of the lost data into the ledger, as far as it was not written from the store. It does nothing if
 // another daemon has given it up already, and counted it as having taken all that it could.
 func (r *recovery) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	all, err := r.takers(ctx, math.MaxInt64)
+	all, err := r.opt.Records.Takers(ctx, r.shard)
 	if err != nil {
 		return fmt.Errorf("read who took from shard %d: %w", r.shard, err)
 	}
@@ -55,7 +49,8 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTime+stepTimeout)
 	defer cancel()
 	for began := time.Now(); ; {
-		missing, err := r.takers(ctx, r.own)
+		missing, err := r.opt.Records.Takers(ctx, r.shard)
+		missing = slices.DeleteFunc(missing, func(a delivery.Taker) bool { return a.Epoch >= r.own }) // they take from data that are put in place
 		if err != nil || len(missing) == 0 {
 			return err
 		}

@@ -125,7 +125,8 @@ func TestAShardThatIsDownIsLoggedOnce(t *testing.T) {
 	l.epochs[0], l.epochs[1], l.causes, s.data.epoch = 7, 7, []string{delivery.CauseFirst}, 7
 	quotas := []*delivery.Quota{{ID: "a", Windows: windows(10, time.Hour)}, {ID: "b", Shard: 1, Windows: windows(10, time.Hour)}}
 	g := NewFence(Options{
-		Records: l, Node: "n", Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 2, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Records: l, Node: "n", Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 2,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}, halfDown{s})
 	w := &writer{Fence: g, books: make([]book, 2)}
 	for range 5 {
