@@ -135,10 +135,12 @@ func (l *ledger) perform(ctx context.Context, w *write) {
 			w.saved = append(w.saved, list...)
 		}
 	}
-	if err == nil {
-		l.outage.Worked()
-	} else if l.outage.Failed() {
-		l.log.Warn("progress of campaigns and destinations cannot be saved; trying again", "error", err)
+	if err != nil {
+		if l.outage.Failed() {
+			l.log.Warn("progress of campaigns and destinations cannot be saved; trying again", "error", err)
+		}
+	} else if away, over := l.outage.Worked(); over {
+		l.log.Info("progress of campaigns and destinations is saved again", "away", away.Round(time.Second))
 	}
 	call, cancel = context.WithTimeout(ctx, saveTimeout)
 	defer cancel()

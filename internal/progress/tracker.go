@@ -218,7 +218,9 @@ func (t *Tracker) exchange(ctx context.Context) {
 	if err == nil {
 		var told Summary
 		if told, err = t.opt.Exchange.Swap(call, t.opt.Daemon, mine.encode(), t.sumUp); err == nil {
-			t.outage.Worked()
+			if away, over := t.outage.Worked(); over {
+				t.log.Info("backlogs of campaigns are up to date again", "away", away.Round(time.Second))
+			}
 			t.hear(told)
 			return
 		}

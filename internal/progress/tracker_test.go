@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -500,6 +501,29 @@ func TestFiguresVanish(t *testing.T) {
 	m.opt.Exchange = exchange
 	m.exchange(t.Context())
 	m.shows(t, "c", 100, 10)
+}
+
+// TestOutagesEnd: an outage of the exchange, and one of the catalog, are one line each when they begin, and one when they are over.
+func TestOutagesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, log := alone(catalogOf(campaign("c", 10, 1)))
+		store := m.opt.Store.(*shelf)
+		for i := range 6 {
+			m.opt.Exchange, store.fail = echo{}, nil
+			if i == 2 || i == 3 {
+				m.opt.Exchange, store.fail = broken{}, errors.New("no connection")
+			}
+			m.exchange(t.Context())
+			m.tallies = []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: int64(i + 1)}}}
+			m.ledger.save(t.Context(), m.tallies, m.snapshot)
+			time.Sleep(time.Second)
+		}
+		for _, line := range []string{"not up to date", "up to date again", "cannot be saved", "saved again"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%q is logged %d times:\n%s", line, n, log)
+			}
+		}
+	})
 }
 
 // BenchmarkExchange is a second of a daemon with ten thousand campaigns that all have a backlog in working hours.
