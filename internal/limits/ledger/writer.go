@@ -99,9 +99,9 @@ func (w *writer) turn(ctx context.Context) {
 
 // write writes what a shard's data have counted, and returns whether the ledger holds all of it.
 func (w *writer) write(ctx context.Context, shard int, epoch int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	call, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	complete, err := w.writeShard(ctx, shard, epoch)
+	complete, err := w.writeShard(call, shard, epoch)
 	if b := &w.books[shard]; err == nil {
 		b.outage.Worked()
 	} else if ctx.Err() == nil && !errors.Is(err, ErrEpoch) && b.outage.Failed() {

@@ -119,6 +119,26 @@ func (s halfDown) Count(ctx context.Context, shard int, epoch int64, list []*del
 	return s.memStore.Count(ctx, shard, epoch, list)
 }
 
+// hanging is a store whose counts never come.
+type hanging struct{ *memStore }
+
+func (s hanging) Count(ctx context.Context, _ int, _ int64, _ []*delivery.Quota) (int64, []Counted, error) {
+	<-ctx.Done()
+	return 0, nil, ctx.Err()
+}
+
+// TestAStoreThatHangsIsLogged: also if it is the write that gives up.
+func TestAStoreThatHangsIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newGuarded("n", newMemLedger(), hanging{newMemStore()}, []*delivery.Quota{daily()})
+		defer d.stop()
+		time.Sleep(20 * time.Second)
+		if n := strings.Count(d.log.String(), "is not in the ledger"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, d.log)
+		}
+	})
+}
+
 // TestAShardThatIsDownIsLoggedOnce, though what others have counted is written.
 func TestAShardThatIsDownIsLoggedOnce(t *testing.T) {
 	l, s, log := newMemLedger(), newMemStore(), &journal{}
