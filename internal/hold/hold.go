@@ -216,6 +216,9 @@ func (e *Evidence) outside() (a Answer, found bool) {
 // unanswered reports whether the campaign waits for a store that does not answer.
 func (e *Evidence) unanswered() bool {
 	silent, closed, binding := e.Store, e.Store && e.Ledger, false
+	for _, q := range e.Campaign.Keyed {
+		closed = closed || q.Binds() && q.OnStoreFailure != delivery.PolicyOpen
+	}
 	for _, q := range e.Campaign.Quotas {
 		if e.Windows != nil && counts(q) { // of the shard that has the campaign
 			silent = e.Windows[q.ID] == nil

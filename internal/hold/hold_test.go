@@ -110,6 +110,10 @@ func TestEveryCause(t *testing.T) {
 		"store, which the dedupe ledger needs": {func(e *Evidence) {
 			e.Store, e.Ledger, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, true, nil, delivery.PolicyOpen
 		}, Store, time.Time{}, "Redis", "bring Redis back"},
+		"store, which its keyed quota needs": {func(e *Evidence) {
+			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyLocalShare
+			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}}}
+		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"the shard of its quota": {func(e *Evidence) { delete(e.Windows, "provider") }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"quota": {func(e *Evidence) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(20*time.Second).UnixMicro()
@@ -187,6 +191,10 @@ func TestNothingHoldsIt(t *testing.T) {
 		"a quota of mode eventual": func(e *Evidence) { e.Campaign.Quotas[0].Mode, e.Windows = delivery.ModeEventual, Windows(nil) },
 		"a store that need not count": func(e *Evidence) {
 			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyOpen
+		},
+		"a store that its keyed quota need not ask": func(e *Evidence) {
+			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyOpen
+			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", OnStoreFailure: delivery.PolicyOpen, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}}}
 		},
 		"a shard that has other campaigns": func(e *Evidence) { e.Store, e.Board = true, nil },
 		"the store, and a quota that is tried out": func(e *Evidence) {
