@@ -38,6 +38,16 @@ func hours(t *testing.T, from, to int) *delivery.ActiveHours {
 	return h
 }
 
+func whyOf(a Answer) string {
+	why, _ := a.Words()
+	return why
+}
+
+func remedyOf(a Answer) string {
+	_, remedy := a.Words()
+	return remedy
+}
+
 // TestEveryCause: each cause is found, says when it ends where that is known, and names its remedy.
 func TestEveryCause(t *testing.T) {
 	in := func(d time.Duration) time.Time { return now.Add(d) }
@@ -159,10 +169,10 @@ func TestEveryCause(t *testing.T) {
 			if a.Cause != tc.cause || !a.Until.Equal(tc.until) {
 				t.Errorf("%q until %s, want %q until %s", a.Cause, a.Until, tc.cause, tc.until)
 			}
-			if !strings.Contains(a.Why(), tc.why) || !strings.Contains(a.Remedy(), tc.remedy) {
-				t.Errorf("%q, to do %q", a.Why(), a.Remedy())
+			if !strings.Contains(whyOf(a), tc.why) || !strings.Contains(remedyOf(a), tc.remedy) {
+				t.Errorf("%q, to do %q", whyOf(a), remedyOf(a))
 			}
-			if s := Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()); strings.Count(s, "\n") > 0 || !strings.HasPrefix(s, "Campaign spring sends nothing because ") || !strings.HasSuffix(s, ".") {
+			if s := Sentence(a.Campaign, a.Waiting, whyOf(a), remedyOf(a)); strings.Count(s, "\n") > 0 || !strings.HasPrefix(s, "Campaign spring sends nothing because ") || !strings.HasSuffix(s, ".") {
 				t.Errorf("%q", s)
 			}
 		})
@@ -209,8 +219,8 @@ func TestNothingHoldsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()
 			change(&e)
-			if a := Of(e); a.Cause != None || a.Why() != "" || a.Remedy() != "" || !strings.HasPrefix(Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()), "Nothing holds") {
-				t.Errorf("%q: %s", a.Cause, Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()))
+			if a := Of(e); a.Cause != None || whyOf(a) != "" || remedyOf(a) != "" || !strings.HasPrefix(Sentence(a.Campaign, a.Waiting, whyOf(a), remedyOf(a)), "Nothing holds") {
+				t.Errorf("%q: %s", a.Cause, Sentence(a.Campaign, a.Waiting, whyOf(a), remedyOf(a)))
 			}
 		})
 	}
@@ -221,7 +231,7 @@ func TestNothingHoldsIt(t *testing.T) {
 	}
 	e.Windows["provider"][1] = delivery.WindowState{Quota: "provider", Window: 1, FreeAt: now.Add(time.Hour).UnixMicro()}
 	if a := Of(e); a.Cause != None || !rolled.Binds() {
-		t.Errorf("a quota that is rolled out to others: %s", Sentence(a.Campaign, a.Waiting, a.Why(), a.Remedy()))
+		t.Errorf("a quota that is rolled out to others: %s", Sentence(a.Campaign, a.Waiting, whyOf(a), remedyOf(a)))
 	}
 	e.Board.Idle = 2 * stallAfter
 	e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow,
@@ -268,8 +278,8 @@ func TestOneInstantIsShownOnce(t *testing.T) {
 	e, until := evidence(), now.Add(time.Minute+100*time.Millisecond)
 	e.Gates = []delivery.Gate{{Sink: "receiver", Until: until}}
 	a := Of(e)
-	if a.Until.Before(until) || !a.Until.Equal(a.Until.Truncate(time.Second)) || !strings.Contains(a.Why(), "until "+a.Until.Format(time.RFC3339)) {
-		t.Errorf("until %s: %s", a.Until, a.Why())
+	if a.Until.Before(until) || !a.Until.Equal(a.Until.Truncate(time.Second)) || !strings.Contains(whyOf(a), "until "+a.Until.Format(time.RFC3339)) {
+		t.Errorf("until %s: %s", a.Until, whyOf(a))
 	}
 }
 
@@ -307,12 +317,12 @@ func TestWhatTheSinkAnswers(t *testing.T) {
 		quiet := Of(e)
 		e.Failure = delivery.Failure{At: now.Add(-2 * time.Second), Detail: "HTTP 401 Unauthorized"}
 		a := Of(e)
-		want := quiet.Why() + "; the last failure of the sink, at 2026-11-20T11:59:58Z: HTTP 401 Unauthorized"
+		want := whyOf(quiet) + "; the last failure of the sink, at 2026-11-20T11:59:58Z: HTTP 401 Unauthorized"
 		if cause == Paused {
-			want = quiet.Why()
+			want = whyOf(quiet)
 		}
-		if a.Cause != cause || a.Why() != want {
-			t.Errorf("%s: %s %q, want %q", cause, a.Cause, a.Why(), want)
+		if a.Cause != cause || whyOf(a) != want {
+			t.Errorf("%s: %s %q, want %q", cause, a.Cause, whyOf(a), want)
 		}
 	}
 }
@@ -344,8 +354,8 @@ func TestWhatHoldsACampaignOfADestinationThatTakesNothing(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, a.Cause, tc.want)
 		}
 		const why = "its destination elm does not exist, does not work or is disabled, and keeps what is left; the last failure of elm, at 2026-11-20T11:59:58Z: HTTP 500: upstream exploded"
-		if a.Cause == Gate && (a.Why() != why || a.Remedy() != "create, repair or enable it: pacer destination show elm" || !a.Until.IsZero()) {
-			t.Errorf("%s: %s; %s", name, a.Why(), a.Remedy())
+		if a.Cause == Gate && (whyOf(a) != why || remedyOf(a) != "create, repair or enable it: pacer destination show elm" || !a.Until.IsZero()) {
+			t.Errorf("%s: %s; %s", name, whyOf(a), remedyOf(a))
 		}
 	}
 }

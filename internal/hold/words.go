@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// Answer says what holds a campaign. Why and Remedy put it into words.
+// Answer says what holds a campaign. Words puts it into words.
 type Answer struct {
 	Campaign string
 	Cause    Cause
@@ -30,13 +30,14 @@ type Answer struct {
 	lost        time.Time // Quota: since when the store has its data, before which nothing is known of the window; zero: it is
 }
 
-// Why says in one clause what holds the campaign, and what its sink answered where it is that; "" if nothing does.
-func (a *Answer) Why() string {
-	why := a.what()
+// Words returns in one clause each what holds the campaign, with what its sink answered where it is that, and what to do about it. Both are ""
+// if nothing holds it.
+func (a *Answer) Words() (why, remedy string) {
+	why, remedy = a.words()
 	if (a.Cause == Unanswered || a.Cause.Destination()) && a.failure.Detail != "" {
 		why += "; the last failure of " + cmp.Or(a.destination, "the sink") + ", at " + LastFailure(a.failure)
 	}
-	return why
+	return why, remedy
 }
 
 // LastFailure says when a sink last did not take a job, and why; "" if that is not known.
@@ -47,169 +48,125 @@ func LastFailure(f delivery.Failure) string {
 	return instant(f.At) + ": " + f.Detail
 }
 
-func (a *Answer) what() string {
+func (a *Answer) words() (why, remedy string) {
+	set, resume := "pacer campaign set "+a.Campaign, "pacer campaign resume "+a.Campaign
 	switch a.Cause {
 	case Invalid:
-		return "its row cannot be used: " + a.detail
+		return "its row cannot be used: " + a.detail, "correct the row: " + set
 	case Cancelled:
-		return "it is cancelled, and its jobs settle as cancelled"
+		return "it is cancelled, and its jobs settle as cancelled", "to send new jobs: " + resume
 	case Completed:
-		return "it is completed, and its jobs expire"
+		return "it is completed, and its jobs expire", "to send new jobs: " + resume
 	case Ended:
-		return "it ended at " + instant(a.Since) + ", and its jobs expire"
+		return "it ended at " + instant(a.Since) + ", and its jobs expire", "to send new jobs: " + set + " --ends-at none"
 	case Paused:
 		if !a.Until.IsZero() {
-			return "it is paused until " + instant(a.Until)
+			return "it is paused until " + instant(a.Until), "wait, or " + resume
 		}
-		return "it is paused"
+		return "it is paused", resume
 	case Rate:
-		return "its rate is 0"
+		return "its rate is 0", set + " --rate 100"
 	case Sink:
-		return a.detail
+		return a.detail, "add it under sinks and restart the daemons, or set another: " + set + " --sink NAME"
 	case Refused:
-		return fmt.Sprintf("its sink %s refused many of its jobs in a row and took none", a.sink)
+		return fmt.Sprintf("its sink %s refused many of its jobs in a row and took none", a.sink),
+			fmt.Sprintf("see pacer dead list --campaign %s --reason refused, repair, then %s", a.Campaign, resume)
 	case Daemons:
-		return "no daemon runs"
+		return "no daemon runs", "start pacer run"
 	case Kafka:
-		return "Kafka does not answer the daemons, or refuses their login"
+		return "Kafka does not answer the daemons, or refuses their login",
+			"bring Kafka back, or correct kafka.sasl; the log of the daemons says what it answers"
 	case Start:
-		return "it begins at " + instant(a.Until)
+		return "it begins at " + instant(a.Until), "wait, or " + set + " --starts-at none"
 	case Hours:
-		return "it is outside its active hours until " + instant(a.Until)
+		return "it is outside its active hours until " + instant(a.Until), "wait, or " + set + " --active-hours none --avoid-minutes none"
 	case Gate:
-		return a.gateWhy()
+		return a.gateWords()
 	case Store:
-		return "the quota store (Redis) does not answer"
+		return "the quota store (Redis) does not answer", "bring Redis back; the log of the daemons says what it answers"
 	case Quota:
-		return a.quotaWhy()
+		return a.quotaWords()
 	case Share:
 		if a.quota.Mode == delivery.ModeEventual {
-			return fmt.Sprintf("its quota %s of mode eventual seems to be used up, or none of eventual.roots answers, as the log of the daemons says", a.quota.ID)
+			why = fmt.Sprintf("its quota %s of mode eventual seems to be used up, or none of eventual.roots answers, as the log of the daemons says", a.quota.ID)
+		} else {
+			why = fmt.Sprintf("its quota %s has too few units for it; other campaigns may share it", a.quota.ID)
 		}
-		return fmt.Sprintf("its quota %s has too few units for it; other campaigns may share it", a.quota.ID)
+		return why, a.raise()
 	case Failing:
-		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink)
+		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink),
+			"if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
+				"pacer_sink_seconds and the log say how it answers"
 	case Lane:
-		lane := "its lane " + notation.List(a.lanes)
-		if len(a.lanes) > 1 {
-			lane = "one of its lanes " + notation.List(a.lanes)
-		}
-		if !a.read {
-			return "no daemon reads " + lane
-		}
-		return lane + " is held up: its jobs are not read"
+		return a.laneWhy(), "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"
 	case Unreadable:
-		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read"
+		return "nothing is read from its lane " + notation.List(a.lanes) + ", since what was committed for it cannot be read",
+			"see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
 	case Unanswered:
-		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand)
+		return fmt.Sprintf("its sink %s has %d of its jobs in hand and has answered none lately", a.sink, a.inHand),
+			fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
 	case Turn:
-		return "it waits for its rate until " + instant(a.Until) + ", since what was sent before has used the slots up to then"
+		return "it waits for its rate until " + instant(a.Until) + ", since what was sent before has used the slots up to then",
+			"wait; a heavy job takes the slots of as many light ones"
 	case Stalled:
-		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them"
+		return "its jobs are in the memory of a daemon and none is sent, though nothing known holds them",
+			"see whether destinations of its sink are closed or disabled, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
+				"pacer_partition_stalled and pacer_requeue_outage, say more"
 	}
-	return ""
+	return "", ""
 }
 
-func (a *Answer) gateWhy() string {
+func (a *Answer) laneWhy() string {
+	lane := "its lane " + notation.List(a.lanes)
+	if len(a.lanes) > 1 {
+		lane = "one of its lanes " + notation.List(a.lanes)
+	}
+	if !a.read {
+		return "no daemon reads " + lane
+	}
+	return lane + " is held up: its jobs are not read"
+}
+
+func (a *Answer) gateWords() (why, remedy string) {
 	if a.destination != "" {
-		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination)
+		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination),
+			"create, repair or enable it: pacer destination show " + a.destination
 	}
-	why := fmt.Sprintf("the gate of its sink %s is closed", a.sink)
+	until, wait := "", "; one job a second is tried"
 	if !a.Until.IsZero() {
-		why += " until " + instant(a.Until)
+		until, wait = " until "+instant(a.Until), ""
 	}
+	because := "as the sink does not work"
+	remedy = "repair the destination; the first job that it takes opens the gate"
 	switch a.gate {
 	case delivery.GateThrottled:
-		why += ", as the destination asked to wait"
+		because = "as the destination asked to wait"
 	case delivery.GateMisconfigured:
-		why += ", as the destination refuses the credentials or the settings of the sink"
-	default:
-		why += ", as the sink does not work"
+		because = "as the destination refuses the credentials or the settings of the sink"
+		remedy = fmt.Sprintf("correct sinks.%s; the log of the daemons says what it answers", a.sink)
 	}
-	if a.Until.IsZero() {
-		why += "; one job a second is tried"
+	if !a.Until.IsZero() {
+		remedy = "wait, or open it: pacer sink open " + a.sink
 	}
-	return why
+	return fmt.Sprintf("the gate of its sink %s is closed%s, %s%s", a.sink, until, because, wait), remedy
 }
 
-func (a *Answer) quotaWhy() string {
-	if a.window.Limit == 0 {
-		return fmt.Sprintf("its quota %s allows nothing: the limit of its window %s is 0", a.quota.ID, notation.FormatSpan(a.window.Span))
-	}
-	if !a.lost.IsZero() {
-		return fmt.Sprintf("its quota %s counts as used up until %s: Redis has lost its data, or began anew, at %s, and what was sent in the %s before is not known",
-			a.quota.ID, instant(a.Until), instant(a.lost), notation.FormatSpan(a.window.Span))
-	}
-	return fmt.Sprintf("its quota %s is used up until %s: its window is %s", a.quota.ID, instant(a.Until), notation.FormatWindow(a.window))
-}
-
-// Remedy says what to do about it; "" if there is nothing to do.
-func (a *Answer) Remedy() string {
-	set := "pacer campaign set " + a.Campaign
-	switch a.Cause {
-	case Invalid:
-		return "correct the row: " + set
-	case Cancelled, Completed:
-		return "to send new jobs: pacer campaign resume " + a.Campaign
-	case Ended:
-		return "to send new jobs: " + set + " --ends-at none"
-	case Paused:
-		resume := "pacer campaign resume " + a.Campaign
-		if !a.Until.IsZero() {
-			return "wait, or " + resume
-		}
-		return resume
-	case Rate:
-		return set + " --rate 100"
-	case Sink:
-		return "add it under sinks and restart the daemons, or set another: " + set + " --sink NAME"
-	case Refused:
-		return fmt.Sprintf("see pacer dead list --campaign %s --reason refused, repair, then pacer campaign resume %s", a.Campaign, a.Campaign)
-	case Daemons:
-		return "start pacer run"
-	case Kafka:
-		return "bring Kafka back, or correct kafka.sasl; the log of the daemons says what it answers"
-	case Turn:
-		return "wait; a heavy job takes the slots of as many light ones"
-	case Start:
-		return "wait, or " + set + " --starts-at none"
-	case Hours:
-		return "wait, or " + set + " --active-hours none --avoid-minutes none"
-	case Gate:
-		return a.gateRemedy()
-	case Store:
-		return "bring Redis back; the log of the daemons says what it answers"
-	case Quota, Share:
-		if !a.lost.IsZero() {
-			return "wait"
-		}
-		return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
-	case Failing:
-		return "if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
-			"pacer_sink_seconds and the log say how it answers"
-	case Unreadable:
-		return "see the Error line of the daemon that has the lane: run the version that has written the offset, or reset it"
-	case Unanswered:
-		return fmt.Sprintf("wait for the timeout of sink %s, or look at its destination; pacer_sink_seconds says how long it takes", a.sink)
-	case Stalled:
-		return "see whether destinations of its sink are closed or disabled, with pacer sink list; the log of the daemons, and pacer_sink_seconds, " +
-			"pacer_partition_stalled and pacer_requeue_outage, say more"
-	case Lane:
-		return "the log of the daemons, and pacer_sink_seconds, pacer_partition_stalled and pacer_requeue_outage, say more"
-	}
-	return ""
-}
-
-func (a *Answer) gateRemedy() string {
+func (a *Answer) quotaWords() (why, remedy string) {
 	switch {
-	case a.destination != "":
-		return "create, repair or enable it: pacer destination show " + a.destination
-	case !a.Until.IsZero():
-		return "wait, or open it: pacer sink open " + a.sink
-	case a.gate == delivery.GateMisconfigured:
-		return fmt.Sprintf("correct sinks.%s; the log of the daemons says what it answers", a.sink)
+	case a.window.Limit == 0:
+		why = fmt.Sprintf("its quota %s allows nothing: the limit of its window %s is 0", a.quota.ID, notation.FormatSpan(a.window.Span))
+	case !a.lost.IsZero():
+		return fmt.Sprintf("its quota %s counts as used up until %s: Redis has lost its data, or began anew, at %s, and what was sent in the %s before is not known",
+			a.quota.ID, instant(a.Until), instant(a.lost), notation.FormatSpan(a.window.Span)), "wait"
+	default:
+		why = fmt.Sprintf("its quota %s is used up until %s: its window is %s", a.quota.ID, instant(a.Until), notation.FormatWindow(a.window))
 	}
-	return "repair the destination; the first job that it takes opens the gate"
+	return why, a.raise()
+}
+
+// raise is what helps against a quota.
+func (a *Answer) raise() string {
+	return fmt.Sprintf("wait, or raise the limit: pacer quota set %s --window", a.quota.ID)
 }
 
 // Sentence returns one sentence: whether a campaign sends, else the cause and the remedy. waiting counts its jobs, 0 if unknown; why and

@@ -238,8 +238,9 @@ func (h *holds) logHeld(ids []string) {
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b)) })
 	for _, id := range ids[:min(len(ids), sayAtOnce)] {
 		a := h.held[id].answer
-		h.log.Log(context.Background(), level(a.Cause), "the campaign is held", "campaign", id, "cause", a.Cause, "why", a.Why(), "since", a.Since.UTC().Format(time.RFC3339),
-			"waiting", a.Waiting, "remedy", a.Remedy())
+		why, remedy := a.Words()
+		h.log.Log(context.Background(), level(a.Cause), "the campaign is held", "campaign", id, "cause", a.Cause, "why", why,
+			"since", a.Since.UTC().Format(time.RFC3339), "waiting", a.Waiting, "remedy", remedy)
 	}
 	more := map[hold.Cause]int{}
 	for _, id := range ids[min(len(ids), sayAtOnce):] {

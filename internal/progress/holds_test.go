@@ -334,11 +334,12 @@ func TestWhatADestinationKeepsHasNoEnd(t *testing.T) {
 		m.troubles = []delivery.Trouble{{Campaign: "elm-news", Destination: "elm", Since: time.Now()}, {Campaign: "mixed", Destination: "elm", Since: time.Now()}}
 		m.exchange(t.Context())
 		a, held := m.holds.of("elm-news")
-		if !held || a.Cause != hold.Gate || !strings.Contains(a.Why(), "destination elm") || !strings.Contains(a.Why(), "HTTP 500: upstream exploded") {
-			t.Errorf("%t %q", held, a.Why())
+		why, _ := a.Words()
+		if !held || a.Cause != hold.Gate || !strings.Contains(why, "destination elm") || !strings.Contains(why, "HTTP 500: upstream exploded") {
+			t.Errorf("%t %q", held, why)
 		}
 		if a, held = m.holds.of("mixed"); held {
-			t.Errorf("a campaign that sends to others: %q", a.Why())
+			t.Errorf("a campaign that sends to others: %+v", a)
 		}
 		b := m.board.Load()
 		f := newForecast(b.At, nil, nil)

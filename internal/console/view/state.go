@@ -210,7 +210,8 @@ func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	switch {
 	case a.Cause != hold.None:
 		v.State = string(a.Cause)
-		v.Held = &Held{Cause: v.State, Why: a.Why(), Since: instant(a.Since), Until: instant(a.Until), Remedy: a.Remedy()}
+		v.Held = &Held{Cause: v.State, Since: instant(a.Since), Until: instant(a.Until)}
+		v.Held.Why, v.Held.Remedy = a.Words()
 	case v.Sent != nil && *v.Sent > 0, v.ready:
 		_, _, step := c.RateAt(e.now)
 		v.State, v.Ramping = Sending, !step.IsZero()
