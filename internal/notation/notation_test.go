@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -348,3 +349,12 @@ func TestSchedulesThatAreFormattedReadAsTheSame(t *testing.T) {
 
 // clock spells minutes since midnight.
 func clock(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
+
+// TestWhatIsShortenedStaysText: no character is cut in two.
+func TestWhatIsShortenedStaysText(t *testing.T) {
+	for _, text := range []string{strings.Repeat("я", 40), "x" + strings.Repeat("я", 40), "x" + strings.Repeat("€", 40)} {
+		if short := Shorten(text); !utf8.ValidString(short) || len(short) >= len(text) || !strings.HasSuffix(short, "...") {
+			t.Errorf("%q", short)
+		}
+	}
+}
