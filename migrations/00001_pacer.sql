@@ -250,7 +250,7 @@ COMMENT ON COLUMN pacer.campaign_changes.operation IS 'insert, update, delete, o
 COMMENT ON COLUMN pacer.campaign_changes.campaign_id IS 'whose row, or link to a quota, changed; null: of no campaign';
 COMMENT ON COLUMN pacer.campaign_changes.quota_id IS 'the same for a quota';
 COMMENT ON COLUMN pacer.campaign_changes.destination_id IS 'the same for a destination';
-COMMENT ON COLUMN pacer.campaign_changes.old IS 'the row before; of an update, the columns that changed';
+COMMENT ON COLUMN pacer.campaign_changes.old IS 'the row before';
 COMMENT ON COLUMN pacer.campaign_changes.new IS 'the row after';
 COMMENT ON COLUMN pacer.campaign_changes.actor IS 'the setting pacer.actor of the transaction: for whom a program made the change';
 COMMENT ON COLUMN pacer.campaign_changes.reason IS 'the setting pacer.reason of the transaction';
