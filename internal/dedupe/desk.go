@@ -48,16 +48,12 @@ func (d Desk) run(ctx context.Context, what string, jobs []Job) ([]Mark, error) 
 	}
 	for k, part := range parts {
 		for chunk := range slices.Chunk(part, shards.MaxBatch) {
-			run := shards.Run{Args: []any{""}}
-			for _, at := range chunk {
+			batch := make([]*entry, len(chunk))
+			for i, at := range chunk {
 				j := &jobs[at]
-				run.Keys = append(run.Keys, idOf(j.Campaign, j.ID, j.Scope).key(tag(d.KeyPrefix, k)))
-				run.Args = append(run.Args, what, "", d.Keep.Milliseconds())
+				batch[i] = newEntry(what, idOf(j.Campaign, j.ID, j.Scope), "", d.Keep)
 			}
-			answers, err := script.Run(ctx, d.Shards.Master(k), run).Int64Slice()
-			if err == nil && len(answers) != len(chunk) {
-				err = fmt.Errorf("%d answers for %d entries", len(answers), len(chunk))
-			}
+			answers, err := execute(ctx, d.Shards.Master(k), tag(d.KeyPrefix, k), "", batch)
 			if err != nil {
 				return nil, fmt.Errorf("redis.addrs: the dedupe ledger does not answer: %w", err)
 			}

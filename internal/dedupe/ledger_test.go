@@ -153,7 +153,8 @@ func TestLostAnswersAndLateReleases(t *testing.T) {
 	i := idOf("c", "a", "")
 	call := func(r *rig, e *entry) int64 {
 		t.Helper()
-		answers, err := r.shards[0].call([]*entry{e})
+		s := r.shards[0]
+		answers, err := execute(t.Context(), s.client, s.tag, s.node, []*entry{e})
 		if err != nil {
 			t.Fatal(err)
 		}

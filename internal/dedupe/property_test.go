@@ -1,6 +1,7 @@
 package dedupe
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ const (
 // execute lets the script work off one entry.
 func (w *world) execute(r request) int64 {
 	s := &shard{client: w.client, tag: "{p}job:", node: r.node}
-	answers, err := s.call([]*entry{r.entry})
+	answers, err := execute(context.Background(), s.client, s.tag, s.node, []*entry{r.entry})
 	if err != nil {
 		w.t.Fatal(err)
 	}

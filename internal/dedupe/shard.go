@@ -95,7 +95,9 @@ func (e *entry) unwanted() bool {
 // send makes one round trip. After an error marks are sent again, or else a lease of no job.
 func (s *shard) send(batch []*entry) (again []*entry, err error) {
 	begun := time.Now()
-	answers, err := s.call(batch)
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	answers, err := execute(ctx, s.client, s.tag, s.node, batch)
 	s.m.seconds.Observe(time.Since(begun).Seconds())
 	s.m.entries.Observe(float64(len(batch)))
 	switch {
@@ -123,17 +125,15 @@ func (s *shard) send(batch []*entry) (again []*entry, err error) {
 	return again, err
 }
 
-// call runs the script on the batch. After an error it is unknown whether it ran; the same entries may be sent again.
-func (s *shard) call(batch []*entry) ([]int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
-	defer cancel()
+// execute runs the script on entries of one shard, for a node. After an error it is unknown whether it ran; the same entries may be sent again.
+func execute(ctx context.Context, client redis.UniversalClient, tag, node string, batch []*entry) ([]int64, error) {
 	keys, args := make([]string, len(batch)), make([]any, 1, 1+3*len(batch))
-	args[0] = s.node
+	args[0] = node
 	for i, e := range batch {
-		keys[i] = e.id.key(s.tag)
+		keys[i] = e.id.key(tag)
 		args = append(args, e.what, e.token, e.keep.Milliseconds())
 	}
-	answers, err := script.Run(ctx, s.client, shards.Run{Keys: keys, Args: args}).Int64Slice()
+	answers, err := script.Run(ctx, client, shards.Run{Keys: keys, Args: args}).Int64Slice()
 	if err == nil && len(answers) != len(batch) {
 		err = fmt.Errorf("%d answers for %d entries", len(answers), len(batch))
 	}
