@@ -33,48 +33,77 @@ type Condition struct {
 }
 
 // Probe runs every command that daemons need, on a key that nothing else uses, and looks at what is configured.
-func (s *Set) Probe(ctx context.Context, prefix string) (Condition, error) {
-	found := &findings{refused: map[string]bool{}}
+func (s *Set) Probe(ctx context.Context, prefix string) (c Condition, err error) {
+	refused := map[string]bool{}
 	for shard := range s.Count() {
 		run := Run{Keys: []string{Tag(prefix, shard) + "check"}}
-		if err := found.note(probe.Run(ctx, s.Master(shard), run)); err != nil {
+		lines, err := probe.Run(ctx, s.Master(shard), run).StringSlice()
+		switch {
+		case refusal(err):
+			refused[err.Error()] = true
+		case err != nil:
 			return Condition{}, err
 		}
+		for _, line := range lines {
+			refused[line] = true
+		}
 	}
-	if err := found.checkAll(ctx, s.Masters()); err != nil {
+	servers, err := s.servers(ctx)
+	if err != nil {
 		return Condition{}, err
 	}
-	c := found.condition
-	c.Refused = slices.Sorted(maps.Keys(found.refused))
+	for _, server := range servers {
+		found, err := s.clocks(ctx, server)
+		if err != nil {
+			return Condition{}, err
+		}
+		c.Ahead = furthest(c.Ahead, found)
+		switch err := c.lookAtMemory(ctx, server); {
+		case refusal(err):
+			refused[err.Error()] = true
+		case err != nil:
+			return Condition{}, fmt.Errorf("ask redis for its memory: %w", err)
+		}
+	}
+	slices.Sort(c.Evicts)
+	slices.Sort(c.Unbounded)
+	c.Refused = slices.Sorted(maps.Keys(refused))
 	return c, nil
 }
 
 // Evicting names the servers that may evict keys once their memory is full, with their policy.
 func (s *Set) Evicting(ctx context.Context) ([]string, error) {
-	found := &findings{refused: map[string]bool{}}
-	err := found.checkAll(ctx, s.Masters())
-	return found.condition.Evicts, err
+	servers, err := s.servers(ctx)
+	var c Condition
+	for i := 0; i < len(servers) && err == nil; i++ {
+		if err = c.lookAtMemory(ctx, servers[i]); refusal(err) {
+			err = nil
+		}
+	}
+	slices.Sort(c.Evicts)
+	return c.Evicts, err
 }
 
-// findings collects what is found on servers that are asked at once.
-type findings struct {
-	mu        sync.Mutex // guards all
-	refused   map[string]bool
-	condition Condition
-}
-
-// note collects what the reply of a script says.
-func (f *findings) note(reply *redis.Cmd) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	lines, err := reply.StringSlice()
-	if refusal(err) {
-		f.refused[err.Error()], err = true, nil
+// servers returns a client of each master, which may be one of several in a cluster.
+func (s *Set) servers(ctx context.Context) (list []*redis.Client, err error) {
+	var mu sync.Mutex // guards list
+	for _, master := range s.Masters() {
+		switch c := master.(type) {
+		case *redis.ClusterClient:
+			err = c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+				mu.Lock()
+				defer mu.Unlock()
+				list = append(list, node)
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		case *redis.Client:
+			list = append(list, c)
+		}
 	}
-	for _, line := range lines {
-		f.refused[line] = true
-	}
-	return err
+	return list, nil
 }
 
 // refusal reports whether a server has refused a command.
@@ -82,86 +111,65 @@ func refusal(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") || redis.HasErrorPrefix(err, "READONLY")
 }
 
-// eachServer calls look for the server of a client, or for every master of a cluster.
-func eachServer(ctx context.Context, client redis.UniversalClient, look func(context.Context, *redis.Client) error) error {
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, look)
-	case *redis.Client:
-		return look(ctx, c)
-	}
-	return nil
-}
-
-// checkAll looks at all servers.
-func (f *findings) checkAll(ctx context.Context, masters []redis.UniversalClient) error {
-	for _, master := range masters {
-		if err := eachServer(ctx, master, f.check); err != nil {
-			return err
-		}
-	}
-	slices.Sort(f.condition.Evicts)
-	slices.Sort(f.condition.Unbounded)
-	return nil
-}
-
-// clock compares the clock of a server.
-func (f *findings) clock(ctx context.Context, server *redis.Client) error {
-	before := time.Now()
-	there, err := server.Time(ctx).Result()
-	after := time.Now()
-	if err != nil && !refusal(err) {
-		return fmt.Errorf("ask redis for its time: %w", err)
-	}
-	if err == nil {
-		f.mu.Lock()
-		f.condition.Ahead = furthest(f.condition.Ahead, ahead(there, before, after))
-		f.mu.Unlock()
-	}
-	return nil
-}
-
 var replicaLine = regexp.MustCompile(`(?m)^slave\d+:ip=([^,]+),port=(\d+)`)
 
-// replicas compares the clocks of the servers that may take the place of this one, as far as they can be reached.
-func (f *findings) replicas(ctx context.Context, server *redis.Client) {
+// clocks returns by how much the clock of the server is ahead, or that of a server that may take its place, as far as those can be reached: the
+// largest of all.
+func (s *Set) clocks(ctx context.Context, server *redis.Client) (time.Duration, error) {
+	largest, err := clock(ctx, server)
+	if err != nil {
+		return 0, err
+	}
 	text, _ := server.Info(ctx, "replication").Result()
 	for _, found := range replicaLine.FindAllStringSubmatch(text, -1) {
 		o := *server.Options()
-		o.Addr, o.Dialer = net.JoinHostPort(found[1], found[2]), nil
+		o.Addr, o.Dialer = net.JoinHostPort(found[1], found[2]), s.dialer // that of sentinels connects to the master, whatever the address
 		replica := redis.NewClient(&o)
-		_ = f.clock(ctx, replica) // it is the server that matters now
+		d, _ := clock(ctx, replica) // it is the server that matters now
+		largest = furthest(largest, d)
 		_ = replica.Close()
 	}
+	return largest, nil
 }
 
-// check looks at the clocks and the memory of a server.
-func (f *findings) check(ctx context.Context, server *redis.Client) error {
-	if err := f.clock(ctx, server); err != nil {
+// clock returns by how much the clock of a server is ahead; 0 if the server may not be asked.
+func clock(ctx context.Context, server *redis.Client) (time.Duration, error) {
+	before := time.Now()
+	there, err := server.Time(ctx).Result()
+	after := time.Now()
+	switch {
+	case refusal(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("ask redis for its time: %w", err)
+	}
+	return ahead(there, before, after), nil
+}
+
+// lookAtMemory notes whether the server may evict keys.
+func (c *Condition) lookAtMemory(ctx context.Context, server *redis.Client) error {
+	text, err := server.Info(ctx, "memory").Result()
+	if err != nil {
 		return err
 	}
-	f.replicas(ctx, server)
-	text, err := server.Info(ctx, "memory").Result()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if refusal(err) {
-		f.refused[err.Error()] = true
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ask redis for its memory: %w", err)
-	}
 	policy, limit := memory(text)
-	if policy == "" || policy == "noeviction" {
-		return nil
-	}
-	line := server.Options().Addr + ": " + policy
-	if limit == "0" {
-		f.condition.Unbounded = append(f.condition.Unbounded, line)
-	} else {
-		f.condition.Evicts = append(f.condition.Evicts, line)
+	line := addressOf(server) + ": " + policy
+	switch {
+	case policy == "", policy == "noeviction":
+	case limit == "0":
+		c.Unbounded = append(c.Unbounded, line)
+	default:
+		c.Evicts = append(c.Evicts, line)
 	}
 	return nil
+}
+
+// addressOf names a server. The client of a master that sentinels name has no address.
+func addressOf(server *redis.Client) string {
+	if addr := server.Options().Addr; strings.Contains(addr, ":") {
+		return addr
+	}
+	return "the master of the sentinels"
 }
 
 // memory returns the policy and the limit that INFO shows.

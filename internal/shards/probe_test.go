@@ -2,6 +2,8 @@ package shards
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/certs"
 )
 
 func TestClocksAreComparedAsFarAsItIsCertain(t *testing.T) {
@@ -27,6 +30,9 @@ func TestClocksAreComparedAsFarAsItIsCertain(t *testing.T) {
 		if got := ahead(at.Add(time.Duration(there)*time.Second), at, at.Add(2*time.Second)); got != time.Duration(want)*time.Second {
 			t.Errorf("%d: %s", there, got)
 		}
+	}
+	if name := addressOf(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"})); name != "the master of the sentinels" {
+		t.Error(name)
 	}
 	if furthest(time.Second, -2*time.Second) != -2*time.Second || furthest(-2*time.Second, time.Second) != -2*time.Second {
 		t.Error("the nearer one was taken")
@@ -147,6 +153,65 @@ func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
 func TestTheClockOfAReplicaIsCompared(t *testing.T) {
 	t.Parallel()
 	server, replica := testservices.FreshRedis(t), miniredis.RunT(t)
+	isCompared(t, server, replica, Options{Addrs: []string{server.Addr}})
+}
+
+// TestTheClockOfAnEncryptedReplicaIsCompared: replicas encrypt as their primary does.
+func TestTheClockOfAnEncryptedReplicaIsCompared(t *testing.T) {
+	t.Parallel()
+	authority, err := certs.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, key, err := authority.Issue("redis", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, trusted := &tls.Config{Certificates: []tls.Certificate{pair}}, x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority.PEM)
+	server := testservices.FreshRedis(t)
+	replica, err := miniredis.RunTLS(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(replica.Close)
+	front, err := tls.Listen("tcp", "127.0.0.1:0", mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = front.Close() })
+	go func() {
+		for {
+			client, err := front.Accept()
+			if err != nil {
+				return
+			}
+			go pass(client, server.Addr)
+		}
+	}()
+	access := Access{TLS: &tls.Config{RootCAs: trusted}}
+	isCompared(t, server, replica, Options{Addrs: []string{front.Addr().String()}, Renew: func() Access { return access }})
+}
+
+// pass connects a client with an address until one of them has had enough.
+func pass(client net.Conn, addr string) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() { _, _ = io.Copy(client, server) }()
+	_, _ = io.Copy(server, client)
+}
+
+// isCompared waits until the clock of a replica of the server, an hour ahead, is found.
+func isCompared(t *testing.T, server *testservices.Redis, replica *miniredis.Miniredis, o Options) {
+	t.Helper()
 	replica.SetTime(time.Now().Add(time.Hour))
 	conn, err := net.Dial("tcp", server.Addr)
 	if err != nil {
@@ -160,7 +225,7 @@ func TestTheClockOfAReplicaIsCompared(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // for the answer
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
-	set, err := Connect(Options{Addrs: []string{server.Addr}})
+	set, err := Connect(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,10 +42,8 @@ type Options struct {
 	// ring one per address. Counts and timelines do not move when it changes, so it has to stay the same.
 	Shards             int
 	Username, Password string
-	DB                 int         // not with a cluster
-	TLS                *tls.Config // nil: none
-	// Renew, if set, is called for each new connection and replaces Username, Password and TLS. The sentinels' password
-	// is never replaced.
+	DB                 int // not with a cluster
+	// Renew, if set, is called for each new connection, and replaces Username and Password. The sentinels' password is never replaced.
 	Renew func() Access
 	// SentinelUsername and SentinelPassword are for the sentinels themselves.
 	SentinelUsername, SentinelPassword string
@@ -166,7 +164,7 @@ func connect(o Options) (*Set, error) {
 
 // set returns the shards on these servers.
 func (o *Options) set(masters ...redis.UniversalClient) *Set {
-	return &Set{o.Count(), masters, o.encrypted()}
+	return &Set{o.Count(), masters, o.dial, o.access().TLS != nil}
 }
 
 // Count returns the number of shards.
@@ -183,23 +181,26 @@ func (o *Options) Count() int {
 // client returns the options of one client.
 func (o *Options) client(addrs ...string) *redis.UniversalOptions {
 	c := ClientOptions(addrs...)
-	c.MasterName, c.Username, c.Password, c.DB, c.TLSConfig = o.MasterName, o.Username, o.Password, o.DB, o.TLS
+	c.MasterName, c.DB, c.Dialer = o.MasterName, o.DB, o.dial
 	c.SentinelUsername, c.SentinelPassword = o.SentinelUsername, o.SentinelPassword
-	if o.Renew != nil {
-		c.CredentialsProviderContext = func(context.Context) (username, password string, err error) {
-			a := o.Renew()
-			return a.Username, a.Password, nil
-		}
-		c.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dial(ctx, network, addr, o.Renew().TLS)
-		}
+	c.CredentialsProviderContext = func(context.Context) (username, password string, err error) {
+		a := o.access()
+		return a.Username, a.Password, nil
 	}
 	return c
 }
 
-// dial opens a connection as go-redis does, with TLS unless it is nil.
-func dial(ctx context.Context, network, addr string, encryption *tls.Config) (net.Conn, error) {
-	plain := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+// access returns what a new connection is opened with.
+func (o *Options) access() Access {
+	if o.Renew != nil {
+		return o.Renew()
+	}
+	return Access{Username: o.Username, Password: o.Password}
+}
+
+// dial opens a connection as go-redis does, with TLS if that is configured.
+func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain, encryption := &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}, o.access().TLS
 	if encryption == nil {
 		return plain.DialContext(ctx, network, addr)
 	}
@@ -216,8 +217,6 @@ func dial(ctx context.Context, network, addr string, encryption *tls.Config) (ne
 	return conn, err
 }
 
-func (o *Options) encrypted() bool { return o.TLS != nil || o.Renew != nil && o.Renew().TLS != nil }
-
 // New returns one shard for each of independent masters.
 func New(masters ...redis.UniversalClient) *Set { return &Set{count: len(masters), masters: masters} }
 
@@ -226,6 +225,7 @@ func New(masters ...redis.UniversalClient) *Set { return &Set{count: len(masters
 type Set struct {
 	count     int
 	masters   []redis.UniversalClient
+	dialer    func(ctx context.Context, network, addr string) (net.Conn, error) // nil: that of go-redis
 	encrypted bool
 }
 
