@@ -103,22 +103,6 @@ func (r CampaignRow) Rate() string {
 	return r.SendRate + "/" + r.SendPer
 }
 
-// Campaign converts the row to the form used by daemons, without its quotas and its lanes.
-func (r CampaignRow) Campaign() *delivery.Campaign {
-	per, _ := notation.ParseSpan(r.SendPer) // an unreadable period gives no rate, and the campaign reports that
-	record := campaignRecord{
-		Campaign: delivery.Campaign{
-			ID: r.ID, Status: r.Status, Sink: r.Sink, Overflow: r.Overflow, Revision: r.Revision, Burst: r.Burst,
-			PriorityWeight: r.PriorityWeight, MaxInFlight: int(r.MaxInFlight),
-		},
-		rate: r.SendRate, per: per.Microseconds(), startsAt: r.StartsAt, endsAt: r.EndsAt, rampSince: r.RampSince, pausedUntil: r.PausedUntil, finishBy: r.FinishBy,
-		hours: text(r.ActiveHours), ramp: text(r.Ramp), zone: r.TimeZone, zoneMissing: r.ZoneMissing, avoid: r.AvoidMinutes,
-	}
-	entry := record.entry(newInterner())
-	newState().build(r.ID, entry)
-	return entry.row
-}
-
 // text returns raw in the form of a query argument.
 func text(raw json.RawMessage) *string { return nullable(string(raw)) }
 

@@ -26,15 +26,10 @@ func (a *Admin) GetKeyed(ctx context.Context, quota, value string) (*delivery.Qu
 		if err != nil {
 			return nil, err
 		}
-		q, err := row.Quota()
-		if err != nil {
-			return nil, err
-		}
 		var set *string
-		err = pool.QueryRow(ctx, `SELECT jsonb_object_agg(key, jsonb_build_object('windows', windows, 'held_until', held_until))::text
-FROM pacer.quota_keys WHERE quota_id = $1 AND key = $2`, quota, value).Scan(&set)
-		q.Keys = keyRows(set)
-		return q, err
+		err = pool.QueryRow(ctx, `SELECT `+keyRows+` FROM pacer.quota_keys k WHERE k.quota_id = $1 AND k.key = $2`, quota, value).Scan(&set)
+		row.Keys = keyRowsOf(set)
+		return &row.Quota, err
 	})
 }
 
@@ -42,14 +37,13 @@ FROM pacer.quota_keys WHERE quota_id = $1 AND key = $2`, quota, value).Scan(&set
 func (a *Admin) SetKey(ctx context.Context, quota, key string, change KeyChange) error {
 	var windows *string
 	if change.Windows != nil {
-		list := make([]string, 0, len(*change.Windows))
-		for _, w := range *change.Windows {
-			list = append(list, notation.FormatWindow(w))
-		}
-		text := strings.Join(list, ",")
+		text := strings.Join(column(*change.Windows, notation.FormatWindow), ",")
 		windows = &text
 	}
-	_, err := a.alterQuota(ctx, quota, func(tx pgx.Tx, _ *QuotaRow) error {
+	_, err := a.inTurn(ctx, quota, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := oneQuota(ctx, tx, quota); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `INSERT INTO pacer.quota_keys AS k (quota_id, key, windows, held_until)
 VALUES ($1, $2, nullif($3, ''), CASE WHEN isfinite($4::timestamptz) THEN $4::timestamptz END)
 ON CONFLICT (quota_id, key) DO UPDATE SET windows = CASE WHEN $3::text IS NULL THEN k.windows ELSE nullif($3, '') END,

@@ -15,20 +15,12 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// QuotaRow is a quota for display.
+// QuotaRow is a quota for display: as daemons have it, but without what is set for single keys.
 type QuotaRow struct {
-	ID             string      `json:"id"`
-	Windows        []WindowRow `json:"windows"`
-	OnStoreFailure string      `json:"on_store_failure"`
-	Mode           string      `json:"mode"`
-	Spend          string      `json:"spend"`
-	Rollout        int64       `json:"rollout"` // percent of its campaigns that the quota counts and limits
-	Unit           string      `json:"unit"`
-	Keying
-	Shard     int       `json:"shard"`
-	Campaigns []string  `json:"campaigns"`
-	Revision  int64     `json:"revision"`
-	UpdatedAt time.Time `json:"updated_at"`
+	delivery.Quota
+
+	Campaigns []string
+	UpdatedAt time.Time
 }
 
 // Keying is how a quota is kept by a key of the jobs.
@@ -37,41 +29,6 @@ type Keying struct {
 	MaxWait *string `json:"max_wait,omitempty" doc:"how long a job may wait for its key; then it is capped; absent: as long as it may"`
 	Keyless string  `json:"keyless,omitempty" doc:"what becomes of jobs without the key: dead (letters) or pass"`
 	Count   string  `json:"count,omitempty" doc:"attempts, or deliveries, which gives back what was not delivered"`
-}
-
-// WindowRow is a window of a quota for display.
-type WindowRow struct {
-	Span      string `json:"span"`
-	MaxUnits  int64  `json:"max_units"`
-	Algorithm string `json:"algorithm"`
-	Anchor    string `json:"anchor,omitempty"`
-}
-
-// Quota converts the row to the form used by the quota engine.
-func (q *QuotaRow) Quota() (*delivery.Quota, error) {
-	quota := &delivery.Quota{
-		ID: q.ID, Revision: q.Revision, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Unit: q.Unit,
-		Exempt: 100 - q.Rollout, Shard: q.Shard, Per: q.Per, Windows: make([]delivery.Window, 0, len(q.Windows)),
-	}
-	for _, w := range q.Windows {
-		window, err := w.window()
-		if err != nil {
-			return nil, fmt.Errorf("quota %s: %w", q.ID, err)
-		}
-		quota.Windows = append(quota.Windows, window)
-	}
-	return quota, nil
-}
-
-func (w WindowRow) window() (delivery.Window, error) {
-	span, err := notation.ParseSpan(w.Span)
-	return delivery.Window{Span: span, Limit: w.MaxUnits, Algorithm: w.Algorithm, Anchor: w.Anchor}, err
-}
-
-// String formats the window as ParseWindows reads it.
-func (w WindowRow) String() string {
-	window, _ := w.window() // stored spans are always readable
-	return notation.FormatWindow(window)
 }
 
 // QuotaChange is a change of a quota; nil fields are kept, or get their defaults in a new quota.
@@ -158,22 +115,29 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	if err := change.validate(id); err != nil {
 		return QuotaRow{}, err
 	}
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (QuotaRow, error) {
-		err := takeTurn(ctx, tx)
-		if err == nil {
-			err = change.expect(ctx, tx, id)
-		}
+	return a.inTurn(ctx, id, func(ctx context.Context, tx pgx.Tx) error {
+		err := change.expect(ctx, tx, id)
 		if err == nil {
 			err = change.write(ctx, tx, id)
 		}
 		if err == nil && change.Windows != nil {
 			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(*change.Windows))
 		}
-		if err == nil {
-			err = number(ctx, tx)
+		return err
+	})
+}
+
+// inTurn makes one change of a quota, in the turn of writers of quotas, and returns the quota as it is then.
+func (a *Admin) inTurn(ctx context.Context, id string, change func(context.Context, pgx.Tx) error) (QuotaRow, error) {
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row QuotaRow, err error) {
+		if err = takeTurn(ctx, tx); err != nil {
+			return row, err
 		}
-		if err != nil {
-			return QuotaRow{}, err
+		if err = change(ctx, tx); err != nil {
+			return row, err
+		}
+		if err = number(ctx, tx); err != nil {
+			return row, err
 		}
 		return oneQuota(ctx, tx, id)
 	})
@@ -292,44 +256,15 @@ func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 	return quotas[0], nil
 }
 
-// queryQuotas reads one row per window; the rows of a quota are adjacent.
 func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {
-	rows, err := q.Query(ctx, `
-SELECT q.id, q.on_store_failure, q.mode, q.spend, q.rollout, q.unit, q.shard, q.revision, q.updated_at, coalesce(q.per, ''),
-       (extract(epoch FROM q.max_wait) * 1000000)::bigint, q.keyless, q.count,
-       ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"),
-       (extract(epoch FROM w.span) * 1000000)::bigint, w.max_units, w.algorithm, coalesce(w.anchor, '')
-FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id `+where+`
-ORDER BY q.id COLLATE "C", w.span`, args...)
+	rows, err := q.Query(ctx, selectQuota+`,
+       ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"), q.updated_at
+FROM pacer.quotas q `+where+` ORDER BY q.id COLLATE "C"`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read quotas: %w", err)
 	}
-	defer rows.Close()
-	quotas := []QuotaRow{}
-	for rows.Next() {
-		r := QuotaRow{Windows: []WindowRow{}}
-		var span, limit *int64
-		var algorithm *string
-		var anchor string
-		var wait *int64
-		err := rows.Scan(&r.ID, &r.OnStoreFailure, &r.Mode, &r.Spend, &r.Rollout, &r.Unit, &r.Shard, &r.Revision, &r.UpdatedAt,
-			&r.Per, &wait, &r.Keyless, &r.Count, &r.Campaigns, &span, &limit, &algorithm, &anchor)
-		if err != nil {
-			return nil, fmt.Errorf("read quotas: %w", err)
-		}
-		if r.Per == "" {
-			r.Keying = Keying{}
-		} else if wait != nil {
-			text := FormatWait(micros(*wait))
-			r.MaxWait = &text
-		}
-		if n := len(quotas); n == 0 || quotas[n-1].ID != r.ID {
-			quotas = append(quotas, r)
-		}
-		if span != nil && limit != nil && algorithm != nil {
-			last := &quotas[len(quotas)-1]
-			last.Windows = append(last.Windows, WindowRow{notation.FormatSpan(micros(*span)), *limit, *algorithm, anchor})
-		}
-	}
-	return quotas, rows.Err()
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r QuotaRow, err error) {
+		err = scanQuota(row, &r.Quota, &r.Campaigns, &r.UpdatedAt)
+		return r, err
+	})
 }

@@ -296,7 +296,7 @@ func TestDestinationsTakeLittleMemory(t *testing.T) {
 		for i := range n {
 			row := shop(i)
 			row.Revision = revision
-			s.endpoints.put(&endpointEntry{row: &row})
+			s.putEndpoint(&endpointEntry{row: &row})
 		}
 	})
 	runtime.ReadMemStats(&after)

@@ -26,46 +26,6 @@ type endpointEntry struct {
 
 func (e *endpointEntry) revision() int64 { return e.row.Revision }
 
-// endpoints are the rows of destinations. A snapshot shares a map with the one before unless a row has changed.
-type endpoints struct {
-	rows    map[string]*endpointEntry
-	changed bool
-	last    map[string]*delivery.Destination     // of the last snapshot
-	states  [len(delivery.DestinationStates)]int // how many are in each
-}
-
-func newEndpoints() endpoints { return endpoints{rows: map[string]*endpointEntry{}} }
-
-func (e *endpoints) put(entry *endpointEntry) {
-	e.count(entry.row.ID, -1)
-	e.rows[entry.row.ID], e.changed = entry, true
-	e.count(entry.row.ID, 1)
-}
-
-func (e *endpoints) remove(id string) {
-	e.count(id, -1)
-	delete(e.rows, id)
-	e.changed = true
-}
-
-// count counts a row among those of its state, if there is one.
-func (e *endpoints) count(id string, n int) {
-	if entry := e.rows[id]; entry != nil {
-		e.states[entry.row.State()] += n
-	}
-}
-
-// snapshot returns the rows for a snapshot.
-func (e *endpoints) snapshot() map[string]*delivery.Destination {
-	if e.changed || e.last == nil {
-		e.last, e.changed = make(map[string]*delivery.Destination, len(e.rows)), false
-		for id, entry := range e.rows {
-			e.last[id] = entry.row
-		}
-	}
-	return e.last
-}
-
 // readEndpoint converts the current row. Headers that are not texts, which the triggers refuse, are left out.
 func readEndpoint(rows pgx.Rows, words *interner) (*endpointEntry, error) {
 	var e delivery.Destination

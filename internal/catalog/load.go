@@ -3,8 +3,6 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,15 +34,21 @@ SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
        CASE WHEN isfinite(c.finish_by) THEN c.finish_by END, coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision)
 FROM pacer.campaigns c WHERE c.revision > $1`
 
-	selectQuotas = `
+	// selectQuota has the columns of scanQuota; the windows are in the form of delivery.Window.
+	selectQuota = `
 SELECT q.id, q.revision, q.on_store_failure, q.mode, q.spend, q.unit, 100 - q.rollout::bigint, q.shard,
        coalesce(q.per, ''), CASE WHEN q.max_wait IS NULL THEN -1 ELSE least(extract(epoch FROM q.max_wait) * 1000000, 9e15) END::bigint,
        q.keyless = 'pass', q.count = 'deliveries',
-       (SELECT jsonb_object_agg(k.key, jsonb_build_object('windows', k.windows, 'held_until', k.held_until))::text
-        FROM pacer.quota_keys k WHERE k.quota_id = q.id AND q.per IS NOT NULL),
-       least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint, w.max_units, w.algorithm, w.anchor
-FROM pacer.quotas q LEFT JOIN pacer.quota_windows w ON w.quota_id = q.id
-WHERE q.revision > $1 ORDER BY q.id COLLATE "C", w.span`
+       (SELECT jsonb_agg(jsonb_build_object('span', least(greatest(extract(epoch FROM w.span) * 1000000, -1), 9e15)::bigint * 1000,
+            'limit', w.max_units, 'algorithm', w.algorithm, 'anchor', w.anchor) ORDER BY w.span)
+        FROM pacer.quota_windows w WHERE w.quota_id = q.id)`
+
+	// keyRows is what keyRowsOf reads. A hold that never ends lasts until a year that can be written.
+	keyRows = `jsonb_object_agg(k.key, jsonb_build_object('windows', k.windows,
+            'held_until', CASE WHEN k.held_until > to_timestamp(0) THEN least(k.held_until, '9999-01-01 00:00Z') END))::text`
+
+	selectQuotas = selectQuota + `, (SELECT ` + keyRows + ` FROM pacer.quota_keys k WHERE k.quota_id = q.id AND q.per IS NOT NULL)
+FROM pacer.quotas q WHERE q.revision > $1`
 
 	// A shard has one row, whose time is changed when its data is another. The first data took the place of none.
 	selectStores = `SELECT shard, since FROM pacer.store_incarnations WHERE isfinite(since) AND cause <> 'the first'`
@@ -85,6 +89,9 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 		p.current.Store(&same) // wakes no subscriber
 		return
 	}
+	if p.state.moved {
+		p.countEndpoints()
+	}
 	next := p.state.snapshot(started)
 	if previous == nil {
 		previous = &delivery.Snapshot{}
@@ -104,12 +111,20 @@ func (p *Postgres) publishState(changed bool, started time.Time) {
 		} // of one without a sink the pacer says so
 	}
 	p.metrics.invalid.Set(float64(len(p.invalid)))
-	for state, gauge := range p.metrics.endpoints {
-		gauge.Set(float64(p.state.endpoints.states[state]))
-	}
 	p.metrics.campaigns.Set(float64(len(next.Campaigns)))
 	p.metrics.revision.Set(float64(next.Revision))
 	p.publish(next)
+}
+
+// countEndpoints counts the destinations by their state.
+func (p *Postgres) countEndpoints() {
+	var count [len(delivery.DestinationStates)]int
+	for _, entry := range p.state.endpoints {
+		count[entry.row.State()]++
+	}
+	for state, gauge := range p.metrics.endpoints {
+		gauge.Set(float64(count[state]))
+	}
 }
 
 // canSend reports whether a campaign whose jobs are to be sent has a sink.
@@ -145,7 +160,7 @@ func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, 
 		if err != nil {
 			return err
 		}
-		newest, remedy := max(d.revision, d.campaigns.revision, d.endpoints.revision, d.removed), "run pacer migrate catch-up"
+		newest, remedy := max(d.revision(), d.removed), "run pacer migrate catch-up"
 		if full && newest < p.state.revision {
 			p.options.Logger.Error("the database is older than what was read of it, as after a restore from a backup: changes of its campaigns and quotas "+
 				"do not act", "revision", newest, "seen", p.state.revision, "remedy", remedy+", and compare rates, quotas and states with what they should be")
@@ -166,11 +181,15 @@ type delta struct {
 	removed   int64
 	given     *int64 // the last revision that was given out; nil: not known
 	set       delivery.Installation
-	revision  int64 // the highest of the quotas
 	campaigns rowDelta[*campaignEntry]
-	quotas    []*quotaEntry
+	quotas    rowDelta[*quotaEntry]
 	endpoints rowDelta[*endpointEntry]
 	stores    map[int]time.Time
+}
+
+// revision returns the highest that was read.
+func (d *delta) revision() int64 {
+	return max(d.campaigns.revision, d.quotas.revision, d.endpoints.revision)
 }
 
 // readDelta reads the rows with a revision above since, in one round trip. It compares them with the state, which it does not
@@ -185,12 +204,14 @@ func (s *state) readDelta(ctx context.Context, tx pgx.Tx, since int64) (*delta, 
 		return row.Scan(&d.removed, &d.set.Cluster, &d.set.Group, &d.set.Prefix, &d.set.Shards)
 	})
 	batch.Queue(selectCampaigns, since).Query(func(rows pgx.Rows) error {
-		r := campaignReader{words: words}
-		return d.campaigns.scan(rows, s.campaigns, s.loads, d.full, func(raw [][]byte) (*campaignEntry, error) { return r.read(rows, raw) })
+		var r campaignRecord
+		return d.campaigns.scan(rows, s.campaigns, s.loads, d.full, func(raw [][]byte) (*campaignEntry, error) { return r.read(rows, raw, words) })
 	})
-	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error { return d.scanQuotas(rows, s) })
+	batch.Queue(selectQuotas, since).Query(func(rows pgx.Rows) error {
+		return d.quotas.scan(rows, s.quotas, s.loads, d.full, func([][]byte) (*quotaEntry, error) { return readQuota(rows) })
+	})
 	batch.Queue(selectDestinations, since).Query(func(rows pgx.Rows) error {
-		return d.endpoints.scan(rows, s.endpoints.rows, s.loads, d.full, func([][]byte) (*endpointEntry, error) { return readEndpoint(rows, words) })
+		return d.endpoints.scan(rows, s.endpoints, s.loads, d.full, func([][]byte) (*endpointEntry, error) { return readEndpoint(rows, words) })
 	})
 	batch.Queue(selectStores).Query(d.scanStores)
 	if d.full {
@@ -266,34 +287,24 @@ func (d *rowDelta[E]) scan(rows pgx.Rows, known map[string]E, load uint64, full 
 	return rows.Err()
 }
 
-// scanQuotas reads one row per window; the rows of a quota are adjacent.
-func (d *delta) scanQuotas(rows pgx.Rows, s *state) error {
-	var quotas []*delivery.Quota
-	for rows.Next() {
-		var q delivery.Quota
-		var w windowRecord
-		var wait int64
-		var keys *string
-		err := rows.Scan(&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &q.Unit, &q.Exempt, &q.Shard,
-			&q.Per, &wait, &q.Pass, &q.Deliveries, &keys, &w.span, &w.limit, &w.algorithm, &w.anchor)
-		if err != nil {
-			return err
-		}
-		if n := len(quotas); n == 0 || quotas[n-1].ID != q.ID {
-			q.MaxWait, q.Keys = micros(wait), keyRows(keys)
-			quotas = append(quotas, &q)
-		}
-		w.add(quotas[len(quotas)-1])
+// scanQuota reads a row of selectQuota, and the columns behind those into more.
+func scanQuota(row pgx.CollectableRow, q *delivery.Quota, more ...any) error {
+	var wait int64
+	err := row.Scan(append([]any{&q.ID, &q.Revision, &q.OnStoreFailure, &q.Mode, &q.Spend, &q.Unit, &q.Exempt, &q.Shard,
+		&q.Per, &wait, &q.Pass, &q.Deliveries, &q.Windows}, more...)...)
+	q.MaxWait = micros(wait)
+	return err
+}
+
+// readQuota converts the current row.
+func readQuota(rows pgx.Rows) (*quotaEntry, error) {
+	var q delivery.Quota
+	var keys *string
+	if err := scanQuota(rows, &q, &keys); err != nil {
+		return nil, err
 	}
-	for _, q := range quotas {
-		entry := s.quotas[q.ID]
-		if entry == nil || !reflect.DeepEqual(entry.quota, q) {
-			entry = newQuotaEntry(q)
-		}
-		d.quotas = append(d.quotas, entry)
-		d.revision = max(d.revision, q.Revision)
-	}
-	return rows.Err()
+	q.Keys = keyRowsOf(keys)
+	return newQuotaEntry(&q), nil
 }
 
 // apply applies the delta to s.
@@ -301,36 +312,25 @@ func (d *delta) apply(s *state) {
 	if d.full {
 		s.revision = 0 // it may be lower than before: that of a database that was brought back from a backup
 	}
-	s.seen(max(d.revision, d.campaigns.revision, d.endpoints.revision))
+	s.seen(d.revision())
 	for _, id := range d.campaigns.gone {
 		s.removeCampaign(id)
 	}
 	for _, entry := range d.campaigns.changed {
 		s.putCampaign(entry)
 	}
-	d.applyQuotas(s)
+	for _, id := range d.quotas.gone {
+		delete(s.quotas, id)
+	}
+	if len(d.quotas.gone)+len(d.quotas.changed) > 0 {
+		s.putQuotas(d.quotas.changed...)
+	}
 	for _, id := range d.endpoints.gone {
-		s.endpoints.remove(id)
+		delete(s.endpoints, id)
+		s.moved = true
 	}
 	for _, entry := range d.endpoints.changed {
-		s.endpoints.put(entry)
+		s.putEndpoint(entry)
 	}
 	s.removed, s.stores, s.installation = d.removed, d.stores, d.set
-}
-
-func (d *delta) applyQuotas(s *state) {
-	read := make(map[string]bool, len(d.quotas))
-	changed := d.quotas[:0]
-	for _, entry := range d.quotas {
-		if read[entry.quota.ID] = true; s.quotas[entry.quota.ID] != entry {
-			changed = append(changed, entry)
-		}
-	}
-	if len(changed) > 0 {
-		s.putQuotas(changed...)
-	}
-	if d.full && len(read) < len(s.quotas) {
-		maps.DeleteFunc(s.quotas, func(id string, _ *quotaEntry) bool { return !read[id] })
-		s.touchQuotas()
-	}
 }

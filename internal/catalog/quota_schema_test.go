@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -72,6 +73,26 @@ func TestShards(t *testing.T) {
 	line(t, m.Install(ctx, delivery.Installation{Shards: 3}), ErrInvalid, "there are quotas on shard 3: Use at least 4")
 	line(t, m.Install(ctx, delivery.Installation{Shards: 1025}), ErrInvalid, "must not be 1025: Use 1 to 1024")
 	must(t, m.Install(ctx, delivery.Installation{Shards: 6}))
+}
+
+// TestAKeyMayBeHeldForEver, or to a year that few can write, and what is set for others is read as well.
+func TestAKeyMayBeHeldForEver(t *testing.T) {
+	t.Parallel()
+	dsn, ctx := migrated(t), t.Context()
+	conn := connected(t, dsn)
+	run(t, conn, `INSERT INTO pacer.quotas (id, per) VALUES ('cap', 'to')`)
+	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('cap', '1 day', 5)`)
+	run(t, conn, `INSERT INTO pacer.quota_keys (quota_id, key, windows, held_until) VALUES
+('cap', '1', null, 'infinity'), ('cap', '2', null, '20000-01-01'), ('cap', '3', null, '-infinity'), ('cap', '1234', '1/1d', null)`)
+	p := unstarted(t, Options{DSN: dsn})
+	must(t, p.load(ctx, scope{full: true}))
+	keys, late := p.Snapshot().Quotas["cap"].Keys, time.Now().AddDate(1000, 0, 0)
+	if !keys["1"].HeldUntil.After(late) || !keys["2"].HeldUntil.After(late) || !keys["3"].HeldUntil.IsZero() || len(keys["1234"].Windows) != 1 {
+		t.Errorf("%+v", keys)
+	}
+	if q := try(adminOf(t, dsn).GetKeyed(ctx, "cap", "1"))(t); !q.Keys["1"].HeldUntil.After(late) {
+		t.Errorf("%+v", q.Keys)
+	}
 }
 
 // TestTheQuotasOfACampaignLiveInOneShard: what would divide them is refused, whichever way it comes.

@@ -30,8 +30,8 @@ type campaignRecord struct {
 	hours, ramp                 *string // JSON
 }
 
-// entry converts the record to an entry of the state.
-func (r *campaignRecord) entry(known *interner) *campaignEntry {
+// campaign returns the campaign of the record, without its quotas.
+func (r *campaignRecord) campaign(known *interner) *delivery.Campaign {
 	c := r.Campaign
 	c.TTL, c.StartsAt, c.EndsAt, c.PausedUntil = micros(r.ttl), orZero(r.startsAt), orZero(r.endsAt), orZero(r.pausedUntil)
 	c.FinishBy = orZero(r.finishBy)
@@ -44,7 +44,7 @@ func (r *campaignRecord) entry(known *interner) *campaignEntry {
 			c.Invalid = err.Error()
 		}
 	}
-	return &campaignEntry{row: &c, fault: c.Invalid}
+	return &c
 }
 
 // schedule sets the campaign's hours and ramp. The error says in one line why they are invalid.
@@ -75,16 +75,8 @@ func (r *campaignRecord) schedule(c *delivery.Campaign, known *interner) (err er
 	return err
 }
 
-// campaignReader reads rows of campaigns. Text is taken from the raw values, so that what many rows have in common is kept
-// once.
-type campaignReader struct {
-	words  *interner
-	record campaignRecord
-}
-
-// read converts the current row.
-func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, error) {
-	r := &c.record
+// read converts the current row. Text is taken from the raw values, so that what many rows have in common is kept once.
+func (r *campaignRecord) read(rows pgx.Rows, raw [][]byte, words *interner) (*campaignEntry, error) {
 	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
 		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil, nil, nil,
 		&r.finishBy, &r.finishRate, &r.Repaced)
@@ -95,24 +87,23 @@ func (c *campaignReader) read(rows pgx.Rows, raw [][]byte) (*campaignEntry, erro
 		if raw[column] == nil {
 			return nil
 		}
-		s := c.words.text(raw[column])
+		s := words.text(raw[column])
 		return &s
 	}
 	r.ID, r.rate = string(raw[0]), string(raw[2])
-	r.Status, r.Sink, r.Overflow = delivery.Status(c.words.text(raw[5])), c.words.text(raw[6]), delivery.Overflow(c.words.text(raw[11]))
-	r.hours, r.zone, r.ramp = text(14), c.words.text(raw[15]), text(16)
-	r.zoneMissing, r.avoid = c.words.text(raw[20]), c.words.text(raw[21])
-	quotas, ok := c.words.lists[string(raw[19])]
+	r.Status, r.Sink, r.Overflow = delivery.Status(words.text(raw[5])), words.text(raw[6]), delivery.Overflow(words.text(raw[11]))
+	r.hours, r.zone, r.ramp = text(14), words.text(raw[15]), text(16)
+	r.zoneMissing, r.avoid = words.text(raw[20]), words.text(raw[21])
+	quotas, ok := words.lists[string(raw[19])]
 	if !ok {
 		field := rows.FieldDescriptions()[19]
 		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[19], &quotas); err != nil {
 			return nil, err
 		}
-		c.words.lists[string(raw[19])] = quotas
+		words.lists[string(raw[19])] = quotas
 	}
-	entry := r.entry(c.words)
-	entry.quotas = quotas
-	return entry, nil
+	c := r.campaign(words)
+	return &campaignEntry{row: c, fault: c.Invalid, quotas: quotas}, nil
 }
 
 // digestSeed makes digests of this process differ from those of others.
@@ -217,8 +208,8 @@ var (
 	overflows = []delivery.Overflow{delivery.OverflowLane, delivery.OverflowBlock}
 )
 
-// keyRows reads the rows of pacer.quota_keys of a quota, as JSON. Unreadable windows become one of 0, which makes the quota invalid.
-func keyRows(text *string) map[string]delivery.KeyRow {
+// keyRowsOf reads the rows of pacer.quota_keys of a quota, as JSON. Unreadable windows become one of 0, which makes the quota invalid.
+func keyRowsOf(text *string) map[string]delivery.KeyRow {
 	if text == nil {
 		return nil
 	}
@@ -236,20 +227,4 @@ func keyRows(text *string) map[string]delivery.KeyRow {
 		keys[key] = delivery.KeyRow{Windows: model.WindowsWithDefaults(windows), HeldUntil: orZero(r.HeldUntil).UTC()}
 	}
 	return keys
-}
-
-// windowRecord is a row of quota_windows as returned by the query; all null for a quota without windows.
-type windowRecord struct {
-	span, limit       *int64
-	algorithm, anchor *string
-}
-
-// add adds the window to the quota.
-func (r windowRecord) add(q *delivery.Quota) {
-	if r.span == nil || r.limit == nil || r.algorithm == nil {
-		return
-	}
-	q.Windows = append(q.Windows, delivery.Window{
-		Span: micros(*r.span), Limit: *r.limit, Algorithm: *r.algorithm, Anchor: orZero(r.anchor),
-	})
 }

@@ -98,6 +98,12 @@ func TestMemoryRamps(t *testing.T) {
 	}
 }
 
+// campaignOf is a campaign as daemons see it.
+func campaignOf(t *testing.T, a *Admin, id string) *delivery.Campaign {
+	t.Helper()
+	return try(a.Snapshot(t.Context()))(t).Campaign(id)
+}
+
 // TestAdminSchedules: what the commands set is what daemons read.
 func TestAdminSchedules(t *testing.T) {
 	t.Parallel()
@@ -105,7 +111,7 @@ func TestAdminSchedules(t *testing.T) {
 	hours := try(notation.ParseHours("mon-fri 09:00-21:00"))(t)
 	ramp := try(notation.ParseRamp("start=10,factor=1.5,every=1m"))(t)
 	row := try(a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("100/m"), ActiveHours: &hours, TimeZone: new("Europe/Moscow"), Ramp: &ramp}))(t)
-	c := row.Campaign()
+	c := campaignOf(t, a, "c")
 	if notation.FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || notation.FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
 		c.Invalid != "" || c.Ramp.Per != time.Minute || c.Hours == nil || c.Rate.String() != "1.6666666666666667/s" {
 		t.Errorf("%+v, %+v", row, c)
@@ -128,7 +134,7 @@ func TestRecipientsZones(t *testing.T) {
 	refused(t, ErrInvalid, "time_zone_missing is needed")(a.CreateCampaign(ctx, "c", change))
 	change.ZoneMissing = new("Europe/Moscow")
 	row := try(a.CreateCampaign(ctx, "c", change))(t)
-	moscow := row.Campaign()
+	moscow := campaignOf(t, a, "c")
 	if moscow.Invalid != "" || moscow.Local == nil || moscow.Hours == nil || moscow.Zone.String() != "Europe/Moscow" || row.AvoidMinutes != "0,30" {
 		t.Fatalf("%+v, %+v", row, moscow)
 	}
@@ -136,12 +142,12 @@ func TestRecipientsZones(t *testing.T) {
 	if moscow.Active(noon) || !moscow.Active(noon.Add(5*time.Minute)) || !moscow.Active(noon.Add(10*time.Hour+5*time.Minute)) {
 		t.Error("the campaign itself is closed near the minutes to avoid, and at no other time")
 	}
-	row = try(a.SetCampaign(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}))(t)
-	if hold := row.Campaign(); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
+	try(a.SetCampaign(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}))(t)
+	if hold := campaignOf(t, a, "c"); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
 		t.Errorf("%+v", hold)
 	}
-	row = try(a.SetCampaign(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
-	if tokyo := row.Campaign(); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
+	try(a.SetCampaign(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
+	if tokyo := campaignOf(t, a, "c"); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
 		t.Errorf("%+v", tokyo)
 	}
 	windows := try(ParseWindows("3/1d:fixed:day@recipient"))(t)

@@ -15,7 +15,7 @@ import (
 type state struct {
 	campaigns map[string]*campaignEntry
 	quotas    map[string]*quotaEntry
-	endpoints endpoints
+	endpoints map[string]*endpointEntry
 	pauses    map[string]time.Time // when the pauses end that do so by themselves, by campaign
 	// revision is the highest revision seen; the state contains every change up to it.
 	revision int64
@@ -27,6 +27,7 @@ type state struct {
 	last    *delivery.Snapshot
 	touched map[string]bool // campaigns that may differ from those of last
 	quoted  bool            // so may the quotas
+	moved   bool            // so may the destinations
 	loads   uint64          // reads so far, by which rows are marked as found
 }
 
@@ -47,7 +48,10 @@ type quotaEntry struct {
 	whole   *delivery.Quota // for the campaigns that it covers; quota itself if these are all or none
 	exempt  *delivery.Quota // for the others
 	invalid string          // why the campaigns of the quota are held, in one line that names it; "" if they are not
+	reading
 }
+
+func (e *quotaEntry) revision() int64 { return e.quota.Revision }
 
 // newQuotaEntry checks whether the engine accepts the quota.
 func newQuotaEntry(q *delivery.Quota) *quotaEntry {
@@ -73,9 +77,9 @@ func (e *quotaEntry) of(campaign string) *delivery.Quota {
 
 func newState() *state {
 	return &state{
-		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), endpoints: newEndpoints(),
+		campaigns: make(map[string]*campaignEntry), quotas: make(map[string]*quotaEntry), endpoints: make(map[string]*endpointEntry),
 		pauses: make(map[string]time.Time),
-		last:   &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true,
+		last:   &delivery.Snapshot{}, touched: make(map[string]bool), quoted: true, moved: true,
 	}
 }
 
@@ -100,17 +104,15 @@ func (s *state) removeCampaign(id string) {
 	s.touched[id] = true
 }
 
-// putQuotas adds or replaces quotas. The campaigns that are linked to them change as well.
+// putEndpoint adds or replaces a destination.
+func (s *state) putEndpoint(entry *endpointEntry) { s.endpoints[entry.row.ID], s.moved = entry, true }
+
+// putQuotas adds or replaces quotas. The campaigns whose quotas have changed, or are gone, change as well.
 func (s *state) putQuotas(entries ...*quotaEntry) {
 	for _, entry := range entries {
 		s.quotas[entry.quota.ID] = entry
 		s.seen(entry.quota.Revision)
 	}
-	s.touchQuotas()
-}
-
-// touchQuotas looks for the campaigns of quotas that have changed.
-func (s *state) touchQuotas() {
 	s.quoted = true
 	for id, entry := range s.campaigns {
 		if len(entry.quotas) > 0 && !s.current(entry) {
@@ -137,7 +139,7 @@ func (s *state) current(entry *campaignEntry) bool {
 
 // changed reports whether the next snapshot may differ from the last one.
 func (s *state) changed() bool {
-	return len(s.touched) > 0 || s.quoted || s.endpoints.changed || s.last.Revision < max(s.revision, s.removed)
+	return len(s.touched) > 0 || s.quoted || s.moved || s.last.Revision < max(s.revision, s.removed)
 }
 
 // snapshot returns an immutable snapshot of the state as of loadedAt. It shares the unchanged parts with the previous
@@ -160,8 +162,14 @@ func (s *state) snapshot(loadedAt time.Time) *delivery.Snapshot {
 			next.Quotas[id] = entry.quota
 		}
 	}
-	next.Destinations, next.Stores, next.Installation = s.endpoints.snapshot(), s.stores, s.installation
-	s.last, s.touched, s.quoted = next, make(map[string]bool), false
+	if s.moved {
+		next.Destinations = make(map[string]*delivery.Destination, len(s.endpoints))
+		for id, entry := range s.endpoints {
+			next.Destinations[id] = entry.row
+		}
+	}
+	next.Stores, next.Installation = s.stores, s.installation
+	s.last, s.touched, s.quoted, s.moved = next, make(map[string]bool), false, false
 	return next
 }
 

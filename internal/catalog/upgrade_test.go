@@ -47,7 +47,7 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 					`"delivered":7,"rejected":1,"dead":2,"expired":3,"cancelled":4,"capped":0,"backlog":5`,
 				}},
 				{try(listQuotas(ctx, a))(t), []string{
-					`"id":"provider"`, `"spend":"even"`, `"rollout":50`, `"shard":1`, `"algorithm":"log"`, `"anchor":"day@Europe/Moscow"`, `"unit":"bytes"`,
+					`"ID":"provider"`, `"Spend":"even"`, `"Exempt":50`, `"Shard":1`, `"Algorithm":"log"`, `"Anchor":"day@Europe/Moscow"`, `"Unit":"bytes"`,
 				}},
 				{try(a.DestinationsAfter(ctx, "", 1000))(t), []string{
 					`"id":"shop-7"`, `"x-tenant":"blue"`, `"file:new","env:DESTINATION_OLD"`, `"the customer asked for it"`,

@@ -48,13 +48,9 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	if err != nil {
 		return nil, err
 	}
-	limit, err := row.Quota()
-	if err != nil {
-		return nil, err
-	}
 	from, to = from.UTC().Truncate(step), ceiling(to.UTC(), time.Minute)
 	since := from
-	for _, w := range limit.Windows {
+	for _, w := range row.Windows {
 		since = earlier(since, from.Add(-w.Span))
 	}
 	usage, err := readUsage(quota, minuteOf(since), minuteOf(to), func(page usageReader) ([]delivery.Usage, error) {
@@ -63,7 +59,7 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	if err != nil {
 		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
 	}
-	return historySteps(newTotals(usage), limit.Windows, from, to, step, time.Now().Add(-delivery.UsageKeptApart)), nil
+	return historySteps(newTotals(usage), row.Windows, from, to, step, time.Now().Add(-delivery.UsageKeptApart)), nil
 }
 
 // historySteps divides the time between from and to into steps. Of those before merged only the hours are known.

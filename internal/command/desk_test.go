@@ -203,12 +203,8 @@ func (d *desk) take(quota string, units int64) (granted int64) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	q, err := row.Quota()
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	reply, err := d.engine().Take(d.t.Context(), []delivery.Ask{{
-		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}},
+		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{&row.Quota}},
 		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,
 	}})
 	if err != nil {

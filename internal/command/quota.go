@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 func (c *cli) quota() *cobra.Command {
@@ -68,7 +68,8 @@ func settingsOf(q *view.Quota) *view.QuotaSettings {
 		CampaignIDs: q.Campaigns, UpdatedAt: q.UpdatedAt,
 	}
 	for _, w := range q.Windows {
-		s.Windows = append(s.Windows, catalog.WindowRow{Span: w.Span, MaxUnits: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor}.String())
+		span, _ := notation.ParseSpan(w.Span) // the API has formatted it
+		s.Windows = append(s.Windows, notation.FormatWindow(delivery.Window{Span: span, Limit: w.Limit, Algorithm: w.Algorithm, Anchor: w.Anchor}))
 	}
 	return s
 }

@@ -421,8 +421,11 @@ func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, er
 		return row, view.Fault(catalog.ErrNotFound, "quota %s does not exist", id)
 	}
 	return catalog.QuotaRow{
-		ID: id, Revision: 7, Windows: []catalog.WindowRow{{Span: "1h", MaxUnits: 1000, Algorithm: delivery.AlgorithmSliding}}, Campaigns: []string{"spring"},
-		Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units",
+		Quota: delivery.Quota{
+			ID: id, Revision: 7, Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}},
+			Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Unit: "units",
+		},
+		Campaigns: []string{"spring"},
 	}, w.fail
 }
 

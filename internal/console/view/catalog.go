@@ -257,12 +257,12 @@ func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
 		return nil, err
 	}
 	s := &QuotaSettings{
-		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: row.Rollout,
-		Unit: row.Unit, Keying: row.Keying, Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
+		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: 100 - row.Exempt,
+		Unit: row.Unit, Keying: keyingOf(&row.Quota), Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
 		UpdatedAt: &row.UpdatedAt,
 	}
 	for _, w := range row.Windows {
-		s.Windows = append(s.Windows, w.String())
+		s.Windows = append(s.Windows, notation.FormatWindow(w))
 	}
 	return s, nil
 }

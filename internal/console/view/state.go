@@ -234,8 +234,11 @@ func (e *evidence) sent(campaign string) *float64 {
 	return &perSecond
 }
 
-// keyingOf returns how a keyed quota is kept.
+// keyingOf returns how a quota is kept by its key, if it is.
 func keyingOf(q *delivery.Quota) catalog.Keying {
+	if q.Per == "" {
+		return catalog.Keying{}
+	}
 	k := catalog.Keying{Per: q.Per, Keyless: "dead", Count: "attempts"}
 	if q.Pass {
 		k.Keyless = "pass"
@@ -267,8 +270,8 @@ func (s *State) addQuotas(e *evidence) {
 			OnStoreFailure: cmp.Or(q.OnStoreFailure, delivery.PolicyClosed), Rollout: 100 - q.Exempt, Unit: cmp.Or(q.Unit, "units"), Shard: q.Shard,
 			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
 		}
-		if q.Per != "" {
-			v.Keying, v.Keys = keyingOf(q), e.fleet.keys(q.ID)
+		if v.Keying = keyingOf(q); q.Per != "" {
+			v.Keys = e.fleet.keys(q.ID)
 		}
 		for i, w := range q.Windows {
 			one := Window{
