@@ -18,7 +18,7 @@ func TestASequenceBehindItsRows(t *testing.T) {
 	changed := p.Subscribe()
 	equal(t, "lines of a sequence that is right", log.count("sequence"), 0)
 	run(t, conn, `SELECT setval('pacer.revisions', 1)`)
-	p.hints.add(scope{full: true})
+	p.request(true)
 	eventually(t, "a line about the sequence", func() bool { return log.count("the sequence pacer.revisions is behind") == 1 })
 	equal(t, "behind", try(Check(t.Context(), dsn, Renewal{}))(t).Behind, true)
 	try(migrator(t, dsn).CatchUp(t.Context()))(t)
@@ -41,7 +41,7 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	changed := p.Subscribe()
 	linked := func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 2 && len(s.Campaign("c").Quotas) == 1 }
 	seen := await(t, p, changed, "a link", linked).Revision
-	p.hints.add(scope{full: true})
+	p.request(true)
 	run(t, conn, setRate, "c", 2)
 	await(t, p, changed, "a change", hasRate("c", 2))
 	equal(t, "lines of a database that was not brought back", log.count("older"), 0)
@@ -53,7 +53,7 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	run(t, conn, `UPDATE pacer.revision SET removed = 0`)
 	run(t, conn, `SET session_replication_role = DEFAULT`)
 	run(t, conn, `SELECT setval('pacer.revisions', 2)`)
-	p.hints.add(scope{full: true})
+	p.request(true)
 	eventually(t, "a line about the database", func() bool { return log.count("run pacer migrate catch-up") == 1 })
 	for range 2 { // again, it does no harm
 		equal(t, "rows", try(migrator(t, dsn).CatchUp(ctx))(t), 2)

@@ -204,13 +204,13 @@ func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 	run(t, second, `SET lock_timeout = '5s'`)
 	p := unstarted(t, Options{DSN: dsn})
 	// said is the revision that the daemon says once it has read what is new.
-	said := func(s scope) int64 {
+	said := func(full bool) int64 {
 		t.Helper()
-		must(t, p.load(ctx, s))
+		must(t, p.load(ctx, full))
 		equal(t, "what is said", testutil.ToFloat64(p.metrics.revision), float64(p.Snapshot().Revision))
 		return p.Snapshot().Revision
 	}
-	said(scope{full: true})
+	said(true)
 	const ofA, removed = `SELECT revision FROM pacer.campaigns WHERE id = 'a'`, `SELECT removed FROM pacer.revision`
 	for what, c := range map[string]struct {
 		change, number string
@@ -252,11 +252,11 @@ func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 			run(t, second, `INSERT INTO pacer.quotas (id) VALUES ('passing')`)
 			run(t, second, `INSERT INTO pacer.campaign_quotas VALUES ('b', 'passing')`)
 			run(t, second, `DELETE FROM pacer.quotas WHERE id = 'passing'`)
-			said(scope{}) // everything, since a row is gone
+			said(false) // everything, since a row is gone
 		}
 		run(t, second, `UPDATE pacer.campaigns SET burst = burst + 1 WHERE id = 'b'`)
 		run(t, second, `INSERT INTO pacer.campaigns (id) VALUES ($1)`, strings.ReplaceAll(what, " ", "-"))
-		before := said(scope{})
+		before := said(false)
 		if c.acts(p.Snapshot()) {
 			t.Errorf("%s acts before it is committed", what)
 		}
@@ -265,7 +265,7 @@ func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 		if before >= number {
 			t.Errorf("%s has revision %d, and %d was said without it", what, number, before)
 		}
-		if after := said(scope{}); after < number || !c.acts(p.Snapshot()) {
+		if after := said(false); after < number || !c.acts(p.Snapshot()) {
 			t.Errorf("%s with revision %d: %d is said, and it acts: %t", what, number, after, c.acts(p.Snapshot()))
 		}
 	}

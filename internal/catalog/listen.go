@@ -17,38 +17,15 @@ import (
 // channel is what the triggers notify.
 const channel = "pacer_catalog"
 
-// scope says how much of the catalog to load.
-type scope struct {
-	full bool // everything, not only what has a higher revision
-	poll bool // the poll is due
+// request has the catalog read: everything, or what has a higher revision.
+func (p *Postgres) request(everything bool) {
+	if everything {
+		p.readAll.Store(true)
+	}
+	p.wake.Send()
 }
 
-// hints collects the listener's hints until the loader takes them. It is safe for concurrent use.
-type hints struct {
-	wake retry.Signal
-
-	mu     sync.Mutex // guards the rest
-	wanted scope
-}
-
-// add requests a load.
-func (h *hints) add(s scope) {
-	h.mu.Lock()
-	h.wanted.full = h.wanted.full || s.full
-	h.mu.Unlock()
-	h.wake.Send()
-}
-
-// take returns what was requested since the last take.
-func (h *hints) take() scope {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := h.wanted
-	h.wanted = scope{}
-	return s
-}
-
-// listen keeps one connection listening until ctx ends, and turns notifications into hints. It closes attempted
+// listen keeps one connection listening until ctx ends, and turns notifications into requests to read. It closes attempted
 // once the first LISTEN has succeeded or failed.
 func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 	own := fmt.Sprintf("%s_%016x", channel, rand.Uint64())
@@ -63,7 +40,7 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 				failures = 0
 			}
 			// The loader finds out, and reports, whether only this connection is lost or the whole database.
-			p.hints.add(scope{})
+			p.request(false)
 		}
 		_ = retry.Sleep(ctx, backoff.Delay(failures+1))
 	}
@@ -114,7 +91,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 		p.metrics.listening.Set(0)
 	}()
 	// Changes committed before LISTEN were not announced.
-	p.hints.add(scope{})
+	p.request(false)
 	for {
 		limited, stop := context.WithTimeout(ctx, max(deafPolls*p.options.PollInterval, deafLeast))
 		notification, err := conn.WaitForNotification(limited)
@@ -123,7 +100,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 			return heard
 		}
 		if notification.Channel != own {
-			p.hints.add(hint(notification.Payload))
+			p.request(!namesRow(notification.Payload))
 		} else if !heard {
 			heard = true
 			p.listening.Store(true)
@@ -132,11 +109,11 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 	}
 }
 
-// hint parses the payload of a notification: "<table> <id>" for a row, "<table>" alone if rows were removed. An
-// unknown payload causes a full load, so that no change is missed.
-func hint(payload string) scope {
+// namesRow reports whether the payload of a notification is "<table> <id>", so that a read by revision finds the change. After any other,
+// such as "<table>" alone for rows that were removed, everything is read.
+func namesRow(payload string) bool {
 	table, _, row := strings.Cut(payload, " ")
-	return scope{full: !row || table != "campaigns" && table != "quotas" && table != "destinations"}
+	return row && (table == "campaigns" || table == "quotas" || table == "destinations")
 }
 
 // closeConn closes the connection within a second, although ctx may have ended.

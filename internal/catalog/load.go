@@ -58,12 +58,12 @@ FROM pacer.quotas q WHERE q.revision > $1`
 )
 
 // load brings the state up to date in one consistent read and publishes it.
-func (p *Postgres) load(ctx context.Context, wanted scope) error {
+func (p *Postgres) load(ctx context.Context, full bool) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	started := time.Now()
 	p.resume(ctx)
-	changed, full, err := p.read(ctx, wanted)
+	changed, full, err := p.read(ctx, full)
 	if err != nil {
 		return explain(err)
 	}
@@ -134,19 +134,19 @@ func (p *Postgres) canSend(c *delivery.Campaign) bool {
 }
 
 // read updates p.state from one snapshot of the database. After an error the state is unchanged.
-func (p *Postgres) read(ctx context.Context, wanted scope) (changed, full bool, err error) {
+func (p *Postgres) read(ctx context.Context, all bool) (changed, full bool, err error) {
 	pool, err := p.database.pool()
 	if err != nil {
 		return false, false, err
 	}
-	if wanted.full {
+	if all {
 		if err := checkSchema(ctx, pool); err != nil {
 			return false, false, err
 		}
 	}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
-		full = wanted.full
+		full = all
 		since := p.state.revision
 		if full {
 			since = everything

@@ -62,7 +62,8 @@ type Postgres struct {
 	database *database
 	metrics  *metrics
 
-	hints     hints
+	wake      retry.Signal          // a read is requested
+	readAll   atomic.Bool           // of everything, not only of what has a higher revision
 	listening atomic.Bool           // written by the listener
 	health    atomic.Pointer[error] // of the last read; written by Run
 
@@ -88,7 +89,7 @@ func NewPostgres(options Options) (*Postgres, error) {
 		options:  options,
 		database: database,
 		metrics:  newMetrics(options.Registerer),
-		hints:    hints{wake: retry.NewSignal()},
+		wake:     retry.NewSignal(),
 		state:    newState(),
 		invalid:  map[string]bool{},
 	}, nil
@@ -139,31 +140,31 @@ const refreshPoll = 5 * time.Millisecond
 // Refresh has the database read at once, and returns when the snapshot has what was committed before the call, or ctx ends.
 func (p *Postgres) Refresh(ctx context.Context) {
 	called := time.Now()
+	p.request(false)
 	for s := p.Snapshot(); s == nil || !s.LoadedAt.After(called); s = p.Snapshot() {
-		p.hints.wake.Send()
 		if retry.Sleep(ctx, refreshPoll) != nil {
 			return
 		}
 	}
 }
 
-// follow loads repeatedly: at once after a hint, at every poll, and with a back-off after failures.
+// follow loads repeatedly: at once after a request, at every poll, and with a back-off after failures.
 func (p *Postgres) follow(ctx context.Context) {
-	wanted := scope{full: true}
+	full, polled := true, false
 	nextPoll := time.Now()
 	poll := retry.Backoff{Initial: p.options.PollInterval, Max: p.options.PollInterval, Jitter: jitter}
 	for failures := 0; ; {
-		err := p.load(ctx, wanted)
+		err := p.load(ctx, full)
 		if ctx.Err() != nil {
 			return
 		}
-		p.report(err, wanted)
+		p.report(err, polled)
 		next := nextPoll
 		switch {
 		case err != nil:
 			failures++
 			next = time.Now().Add(backoff.Delay(failures))
-		case wanted.full || wanted.poll || failures > 0:
+		case full || polled || failures > 0:
 			failures = 0
 			nextPoll = time.Now().Add(poll.Delay(1))
 			next = nextPoll
@@ -171,36 +172,33 @@ func (p *Postgres) follow(ctx context.Context) {
 		if end := p.nextResume(); !end.IsZero() && end.Before(next) {
 			next = end
 		}
-		if wanted = p.await(ctx, time.Until(next)); ctx.Err() != nil {
+		if polled = p.await(ctx, time.Until(next)); ctx.Err() != nil {
 			return
 		}
-		// After a failure it is unknown what was missed; a hint then only means that the database is back.
-		wanted.full = wanted.full || failures > 0 || wanted.poll && time.Since(p.lastFull) >= fullInterval
+		// After a failure it is unknown what was missed; a notification then only means that the database is back.
+		full = p.readAll.Swap(false) || failures > 0 || polled && time.Since(p.lastFull) >= fullInterval
 	}
 }
 
-// await returns what to load next: what was hinted at, after the gap, or else a poll after wait.
-func (p *Postgres) await(ctx context.Context, wait time.Duration) scope {
+// await waits until a read is requested, but at least for the gap, or until a poll is due after wait. It returns whether one is.
+func (p *Postgres) await(ctx context.Context, wait time.Duration) (polled bool) {
 	gap := minGap + time.Duration(len(p.state.campaigns))*gapEach
 	if retry.Sleep(ctx, gap) != nil {
-		return scope{}
+		return false
 	}
 	timer := time.NewTimer(wait - gap)
 	defer timer.Stop()
 	select {
-	case <-p.hints.wake:
-		return p.hints.take()
+	case <-p.wake:
 	case <-timer.C:
-		wanted := p.hints.take()
-		wanted.poll = true
-		return wanted
+		return true
 	case <-ctx.Done():
-		return scope{}
 	}
+	return false
 }
 
 // report records the health and logs changes of it, not every failure.
-func (p *Postgres) report(err error, loaded scope) {
+func (p *Postgres) report(err error, polled bool) {
 	if err != nil {
 		p.metrics.failures.Inc()
 		p.health.Store(&err)
@@ -220,7 +218,7 @@ func (p *Postgres) report(err error, loaded scope) {
 		if _, over := p.deaf.Worked(); over {
 			p.options.Logger.Info("catalog notifications arrive again")
 		}
-	} else if loaded.poll && p.deaf.Failed() {
+	} else if polled && p.deaf.Failed() {
 		p.options.Logger.Warn("catalog notifications do not arrive; changes act at the next poll",
 			"poll_interval", p.options.PollInterval)
 	}

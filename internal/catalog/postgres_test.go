@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -236,6 +237,27 @@ func TestDatabaseGone(t *testing.T) {
 	}
 }
 
+// TestRefreshingIsNoHurry: while the database cannot be read, those who wait for the next read do not have it tried more often.
+func TestRefreshingIsNoHurry(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn, door := connected(t, dsn), doorOf(t, dsn)
+	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
+	door(false)
+	run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	eventually(t, "it is degraded", func() bool { return p.Healthy() != nil })
+	failures := testutil.ToFloat64(p.metrics.failures)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	p.Refresh(ctx)
+	if tries := testutil.ToFloat64(p.metrics.failures) - failures; tries > 15 {
+		t.Errorf("%g tries within a second", tries)
+	}
+	door(true)
+	p.Refresh(t.Context())
+	must(t, p.Healthy())
+}
+
 // TestOldSchema starts before the schema exists: it waits, names the command, migrates nothing, and then goes on.
 func TestOldSchema(t *testing.T) {
 	t.Parallel()
@@ -253,7 +275,7 @@ func TestOldSchema(t *testing.T) {
 	await(t, p, changed, "it is ready", func(*delivery.Snapshot) bool { return true })
 	equal(t, "lines with the remedy", log.count("pacer migrate up"), 1)
 	run(t, connected(t, dsn), `DELETE FROM `+versionTable+` WHERE version_id = $1`, newestVersion())
-	p.hints.add(scope{full: true})
+	p.request(true)
 	eventually(t, "it reports the older schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
 }
 
@@ -311,7 +333,7 @@ func TestUnusableRows(t *testing.T) {
 	}
 	held := len(campaigns) + len(quotas) // with orphan and spa ce, without the two that can be used
 	equal(t, "campaigns", len(s.Campaigns), held+2)
-	p.hints.add(scope{full: true})
+	p.request(true)
 	eventually(t, "it was read again", func() bool { return p.Snapshot() != s })
 	equal(t, "lines", log.count("campaign is held"), held)
 	run(t, conn, `SET session_replication_role = origin`)
@@ -389,7 +411,7 @@ func TestAFullLoadCompares(t *testing.T) {
 	woken := p.Subscribe()
 	load := func(full bool) *delivery.Snapshot {
 		t.Helper()
-		must(t, p.load(t.Context(), scope{full: full}))
+		must(t, p.load(t.Context(), full))
 		return p.Snapshot()
 	}
 	changed := func(s, since *delivery.Snapshot) []string { return slices.Sorted(s.Changed(since)) }

@@ -85,7 +85,7 @@ func TestAKeyMayBeHeldForEver(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.quota_keys (quota_id, key, windows, held_until) VALUES
 ('cap', '1', null, 'infinity'), ('cap', '2', null, '20000-01-01'), ('cap', '3', null, '-infinity'), ('cap', '1234', '1/1d', null)`)
 	p := unstarted(t, Options{DSN: dsn})
-	must(t, p.load(ctx, scope{full: true}))
+	must(t, p.load(ctx, true))
 	keys, late := p.Snapshot().Quotas["cap"].Keys, time.Now().AddDate(1000, 0, 0)
 	if !keys["1"].HeldUntil.After(late) || !keys["2"].HeldUntil.After(late) || !keys["3"].HeldUntil.IsZero() || len(keys["1234"].Windows) != 1 {
 		t.Errorf("%+v", keys)

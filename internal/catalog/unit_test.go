@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 func TestWindows(t *testing.T) {
@@ -60,19 +59,12 @@ func TestRatesSurviveTheDatabase(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	t.Parallel()
-	for payload, want := range map[string]scope{
-		"campaigns spring": {}, "quotas q": {}, "destinations d": {},
-		"campaigns": {full: true}, "quotas": {full: true}, "": {full: true}, "something else": {full: true},
+	for payload, want := range map[string]bool{
+		"campaigns spring": true, "quotas q": true, "destinations d": true,
+		"campaigns": false, "quotas": false, "": false, "something else": false,
 	} {
-		equal(t, payload, hint(payload), want)
+		equal(t, payload, namesRow(payload), want)
 	}
-	h := hints{wake: retry.NewSignal()}
-	h.add(scope{poll: true})
-	h.add(scope{full: true})
-	h.add(scope{})
-	equal(t, "signals", len(h.wake), 1)
-	equal(t, "taken", h.take(), scope{full: true})
-	equal(t, "taken twice", h.take(), scope{})
 }
 
 func TestExplain(t *testing.T) {
