@@ -155,6 +155,9 @@ func (r *DestinationReports) Run(ctx context.Context) error {
 		} else if _, over := outage.Worked(); over {
 			r.log.Info("which destinations fail is written down again")
 		}
+		if r.count.Load() > 0 { // until the snapshot shows all of it: then it is forgotten
+			r.wake.Send()
+		}
 		_ = retry.Sleep(ctx, wait)
 	}
 	return nil
@@ -215,9 +218,7 @@ func (r *DestinationReports) take() (since map[string]time.Time, ends []string) 
 		}
 	}
 	r.count.Store(int64(len(r.reports)))
-	if slices.Sort(ends); len(ends) > maxEnds {
-		r.wake.Send()
-	}
+	slices.Sort(ends)
 	return since, ends[:min(len(ends), maxEnds)]
 }
 

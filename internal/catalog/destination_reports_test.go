@@ -222,6 +222,22 @@ func TestReportsWaitForTheStore(t *testing.T) {
 	})
 }
 
+// TestWhatIsWrittenMakesRoom: what is remembered is bounded, and forgotten once the snapshot shows it. Then others are noted.
+func TestWhatIsWrittenMakesRoom(t *testing.T) {
+	reported(t, func(s *register, r *DestinationReports) {
+		for i := range maxReports {
+			id := fmt.Sprint("shop-", i)
+			s.with(func() { s.rows[id] = &delivery.Destination{ID: id, Revision: 1} })
+			r.Fails("hooks", id, time.Now(), "500")
+		}
+		pass(10 * time.Minute)
+		equal(t, "what is remembered", r.count.Load(), 0)
+		r.Fails("hooks", "a", time.Now(), "500")
+		pass(time.Minute)
+		equal(t, "one more", s.row("a").State(), delivery.DestinationFailing)
+	})
+}
+
 // TestASuccessIsStrongerThanAnEnd, whenever it comes before the daemon sees that the destination is disabled.
 func TestASuccessIsStrongerThanAnEnd(t *testing.T) {
 	for name, play := range map[string]func(s *register, r *DestinationReports){
