@@ -41,7 +41,7 @@ func noteActor(ctx context.Context, tx pgx.Tx) error {
 func (a *Admin) ReadOnly(ctx context.Context) (why string, err error) {
 	var role string
 	var may bool
-	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = a.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pool.QueryRow(ctx, `SELECT current_user::text, has_table_privilege('pacer.campaigns', 'UPDATE')`).Scan(&role, &may)
 	})
 	if err != nil || may {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,7 +25,7 @@ func NewAdmin(dsn string) (*Admin, error) { return NewAdminAs(dsn, "pacer admin"
 
 // NewAdminAs is NewAdmin for a long-lived process. Changes record application as their origin.
 func NewAdminAs(dsn, application string, renewal Renewal) (*Admin, error) {
-	database, err := newDatabase(dsn, application, renewal)
+	database, err := newDatabase(dsn, application, changeTimeout, renewal)
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +37,14 @@ func (a *Admin) Close() { a.database.close() }
 
 // ListCampaigns returns all campaigns in the order of their ids.
 func (a *Admin) ListCampaigns(ctx context.Context) ([]CampaignRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]CampaignRow, error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]CampaignRow, error) {
 		return queryCampaigns(ctx, pool, `ORDER BY c.id COLLATE "C"`)
 	})
 }
 
 // GetCampaign returns one campaign.
 func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (CampaignRow, error) { return oneCampaign(ctx, pool, id) })
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (CampaignRow, error) { return oneCampaign(ctx, pool, id) })
 }
 
 // CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrExists if
@@ -74,26 +73,15 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 	})
 }
 
-// SetStatus pauses, resumes, cancels or completes a campaign of any status. Resuming an active campaign gives it a new revision: daemons
-// that hold the campaign themselves then try it again.
-func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status) (CampaignRow, error) {
-	return a.setStatus(ctx, id, CampaignChange{Status: &status}, ``)
-}
-
-// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. The campaign must be active or paused.
-// Otherwise the error is ErrOver.
+// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. The campaign must be active or paused;
+// otherwise the error is ErrOver. Resuming an active campaign gives it a new revision: daemons that hold the campaign themselves then try it again.
 func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.setStatus(ctx, id, change, ` AND status IN ('active', 'paused')`)
-}
-
-// setStatus changes the status of a campaign that meets the condition.
-func (a *Admin) setStatus(ctx context.Context, id string, change CampaignChange, condition string) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		set, until := `status = $2, paused_until = $3`, instant(orZero(change.PausedUntil))
+		set, until := `status = $2, paused_until = $3`, nullable(orZero(change.PausedUntil))
 		if *change.Status == delivery.StatusActive {
 			set += `, revision = revision + 1` // a trigger takes the next one
 		}
-		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1`+condition, id, *change.Status, until)
+		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1 AND status IN ('active', 'paused')`, id, *change.Status, until)
 		if err != nil || tag.RowsAffected() > 0 {
 			return err
 		}
@@ -198,34 +186,6 @@ WHERE NOT EXISTS (SELECT 1 FROM pacer.campaign_quotas WHERE campaign_id = $1 AND
 	return err
 }
 
-// with runs one operation within twice queryTimeout, and explains its error.
-func (a *Admin) with(ctx context.Context, operate func(context.Context, *pgxpool.Pool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout)
-	defer cancel()
-	pool, err := a.database.pool()
-	if err != nil {
-		return err
-	}
-	if err = operate(ctx, pool); errors.Is(err, ErrInDoubt) {
-		return err
-	}
-	err = explain(err)
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable) {
-		return inLine(fmt.Sprintf("the database did not answer within %s; does an open transaction hold what is to be changed?",
-			2*queryTimeout), err)
-	}
-	return err
-}
-
-// ask runs an operation that only reads.
-func ask[T any](ctx context.Context, a *Admin, read func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
-	err = a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		answer, err = read(ctx, pool)
-		return err
-	})
-	return answer, err
-}
-
 // ErrInDoubt means that the database was lost while a change was committed: it may have been made.
 var ErrInDoubt = errors.New("the database was lost while the change was committed, and it may have been made; look before you repeat it")
 
@@ -235,7 +195,7 @@ const alterAttempts = 3
 // alter makes one change in a transaction, and returns the result of change. Transactions of others that change several
 // campaigns may hold and want the same rows as this one; the server then ends one of them.
 func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pgx.Tx) (T, error)) (T, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
 		var server *pgconn.PgError
 		for range alterAttempts {
 			made := false
@@ -273,12 +233,4 @@ func alter[T any](ctx context.Context, a *Admin, change func(context.Context, pg
 func UnknownCampaign(id string) error {
 	id = notation.Shorten(id)
 	return inLine(fmt.Sprintf("campaign %s does not exist; create it with: pacer campaign create %s --rate 100", id, id), ErrNotFound)
-}
-
-// instant is t, or nil for the zero time.
-func instant(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -56,7 +55,7 @@ func (c BulkChange) statement() (set string, args []any, err error) {
 	const going = ` WHERE id = ANY ($1) AND status IN ('active', 'paused')`
 	switch {
 	case c.Status == delivery.StatusPaused:
-		return `status = 'paused', paused_until = $2 WHERE id = ANY ($1) AND status = 'active'`, []any{instant(c.PausedUntil)}, nil
+		return `status = 'paused', paused_until = $2 WHERE id = ANY ($1) AND status = 'active'`, []any{nullable(c.PausedUntil)}, nil
 	case c.Status == delivery.StatusActive:
 		return `status = 'active' WHERE id = ANY ($1) AND status = 'paused'`, nil, nil
 	case c.Status != "":
@@ -75,12 +74,9 @@ func (c BulkChange) statement() (set string, args []any, err error) {
 
 // PausedFor returns the campaigns that are paused, and were last paused for this reason, as far as the record of changes goes back.
 func (a *Admin) PausedFor(ctx context.Context, reason string) (ids []string, err error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
-		rows, _ := pool.Query(ctx, `
+	return list(ctx, a.database, "", pgx.RowTo[string], `
 SELECT c.id FROM pacer.campaigns c CROSS JOIN LATERAL (
     SELECT reason FROM pacer.campaign_changes
     WHERE campaign_id = c.id AND relation = 'campaigns' AND old->>'status' IS DISTINCT FROM new->>'status' ORDER BY change DESC LIMIT 1) AS last
 WHERE c.status = 'paused' AND last.reason = $1 ORDER BY c.id`, reason)
-		return pgx.CollectRows(rows, pgx.RowTo[string])
-	})
 }

@@ -1,11 +1,9 @@
 package catalog
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,16 +137,8 @@ func (c CampaignChange) validate(id string) error {
 		return invalid("campaign id %q %s", notation.Shorten(id), delivery.IDRule)
 	case !delivery.ValidCampaign(id):
 		return invalid("campaign id %s is reserved for jobs without a campaign; choose another", id)
-	case c.Status != nil && !slices.Contains(statuses, *c.Status):
-		return invalid("status %q must be active, paused, cancelled or completed", notation.Shorten(string(*c.Status)))
-	case c.Overflow != nil && !slices.Contains(overflows, *c.Overflow):
-		return invalid("overflow %q must be lane or block", notation.Shorten(string(*c.Overflow)))
 	case c.Sink != nil && *c.Sink != "" && !delivery.ValidID(*c.Sink):
 		return invalid("sink %q must be the name of a configured sink, or empty for the default one", notation.Shorten(*c.Sink))
-	case c.Burst != nil && (*c.Burst < 0 || *c.Burst > 1_000_000):
-		return invalid("burst %d must lie between 0 (none) and 1000000", *c.Burst)
-	case c.PriorityWeight != nil && (*c.PriorityWeight < 1 || *c.PriorityWeight > 1_000_000):
-		return invalid("priority_weight %d must lie between 1 and 1000000", *c.PriorityWeight)
 	case c.MaxInFlight != nil && (*c.MaxInFlight < 0 || *c.MaxInFlight > 1<<31-1):
 		return invalid("max_in_flight %d must lie between 0 (no limit) and 2147483647", *c.MaxInFlight)
 	case c.Note != nil && !IsLine(*c.Note):
@@ -249,9 +239,9 @@ func (c CampaignChange) assignment(id string) *assignment {
 		}
 	}
 	setIf(a, "sink", c.Sink, nullable)
-	setIf(a, "starts_at", c.StartsAt, instant)
-	setIf(a, "ends_at", c.EndsAt, instant)
-	setIf(a, "finish_by", c.FinishBy, instant)
+	setIf(a, "starts_at", c.StartsAt, nullable)
+	setIf(a, "ends_at", c.EndsAt, nullable)
+	setIf(a, "finish_by", c.FinishBy, nullable)
 	setIf(a, "active_hours", c.ActiveHours, text)
 	setIf(a, "ramp", c.Ramp, text)
 	setIf(a, "job_ttl", c.JobTTL, nullable)
@@ -294,7 +284,7 @@ func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) 
 	rows, err := q.Query(ctx, `
 SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status, c.paused_until,
        coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
-       c.active_hours::text, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp::text, c.ramp_since, c.overflow,
+       c.active_hours, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp, c.ramp_since, c.overflow,
        (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        coalesce(c.set_revision, c.revision), c.updated_at, c.finish_by,
@@ -308,30 +298,16 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		var c CampaignRow
 		var per int64
 		var ttl *int64
-		var hours, ramp *string
 		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.StartsAt, &c.EndsAt, &hours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
+			&c.StartsAt, &c.EndsAt, &c.ActiveHours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &c.Ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
 			&c.Revision, &c.UpdatedAt, &c.FinishBy, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
 			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog,
 			&c.Progress.Retrying, &c.Progress.InFlight, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
 		c.Progress.complete(time.Now(), c.ExpectedTotal)
-		c.ActiveHours, c.Ramp = compact(hours), compact(ramp)
 		c.SendPer = notation.FormatSpan(micros(per))
 		if ttl != nil {
 			c.JobTTL = notation.FormatSpan(micros(*ttl))
 		}
 		return c, err
 	})
-}
-
-// compact removes the spaces from JSON that the database wrote.
-func compact(text *string) json.RawMessage {
-	if text == nil {
-		return nil
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, []byte(*text)) != nil {
-		return json.RawMessage(*text)
-	}
-	return b.Bytes()
 }

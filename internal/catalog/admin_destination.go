@@ -121,7 +121,7 @@ func (c *DestinationChange) check() error {
 
 // DestinationsAfter returns at most limit destinations with ids behind the given one, in the order of their ids.
 func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]DestinationRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
 		return queryDestinations(ctx, pool, "NULL::jsonb", `WHERE d.id COLLATE "C" > $1 ORDER BY d.id COLLATE "C" LIMIT $2`, id, limit)
 	})
 }
@@ -145,7 +145,7 @@ func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) ([]Dest
 	at := func(state string) int {
 		return slices.IndexFunc(delivery.DestinationStates[:], func(s delivery.DestinationState) bool { return s.String() == state })
 	}
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
 		return queryDestinations(ctx, pool, "NULL::jsonb", `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)
   AND ($4 = '' OR (`+inState+`, d.id COLLATE "C") > ($5, $4 COLLATE "C"))
 ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State), of.After, at(of.AfterState), of.Limit)
@@ -154,7 +154,7 @@ ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State)
 
 // GetDestination returns one destination.
 func (a *Admin) GetDestination(ctx context.Context, id string) (DestinationRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (DestinationRow, error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (DestinationRow, error) {
 		return oneDestination(ctx, pool, id)
 	})
 }

@@ -107,7 +107,7 @@ func ParseWindows(text string) ([]delivery.Window, error) {
 
 // GetQuota returns one quota.
 func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })
 }
 
 // SetQuota creates the quota or changes it.
@@ -215,25 +215,18 @@ func (c QuotaChange) shard(ctx context.Context, tx pgx.Tx) (*int, error) {
 
 // replaceWindows replaces the windows of the quota; unchanged windows are not written.
 func replaceWindows(ctx context.Context, tx pgx.Tx, quota string, windows []delivery.Window) error {
-	spans := make([]time.Duration, 0, len(windows))
-	for _, w := range windows {
-		spans = append(spans, w.Span)
-	}
+	spans := column(windows, func(w delivery.Window) time.Duration { return w.Span })
 	_, err := tx.Exec(ctx, `DELETE FROM pacer.quota_windows WHERE quota_id = $1 AND span <> ALL ($2::interval[])`, quota, spans)
 	if err != nil {
 		return err
 	}
-	for _, w := range windows {
-		_, err := tx.Exec(ctx, `INSERT INTO pacer.quota_windows AS w (quota_id, span, max_units, algorithm, anchor)
-VALUES ($1, $2, $3, $4, $5) ON CONFLICT (quota_id, span) DO UPDATE
+	_, err = tx.Exec(ctx, `INSERT INTO pacer.quota_windows AS w (quota_id, span, max_units, algorithm, anchor)
+SELECT $1, n.* FROM unnest($2::interval[], $3::bigint[], $4::text[], $5::text[]) AS n ON CONFLICT (quota_id, span) DO UPDATE
 SET max_units = excluded.max_units, algorithm = excluded.algorithm, anchor = excluded.anchor
 WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units, excluded.algorithm, excluded.anchor)`,
-			quota, w.Span, w.Limit, w.Algorithm, nullable(w.Anchor))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		quota, spans, column(windows, func(w delivery.Window) int64 { return w.Limit }),
+		column(windows, func(w delivery.Window) string { return w.Algorithm }), column(windows, func(w delivery.Window) *string { return nullable(w.Anchor) }))
+	return err
 }
 
 // FormatWait formats how long a job may wait for its key, as QuotaChange has it.

@@ -12,7 +12,7 @@ import (
 
 // Snapshot returns the catalog as a daemon sees it: with the reasons why campaigns are held, and the lanes.
 func (a *Admin) Snapshot(ctx context.Context) (*delivery.Snapshot, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (s *delivery.Snapshot, err error) {
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (s *delivery.Snapshot, err error) {
 		started, options := time.Now(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 		err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
 			all := newState()

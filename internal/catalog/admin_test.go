@@ -19,7 +19,7 @@ import (
 func TestAdminCampaigns(t *testing.T) {
 	t.Parallel()
 	a, ctx := administered(t), t.Context()
-	must(t, a.with(ctx, func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }))
+	must(t, a.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }))
 	equal(t, "at first", len(try(a.ListCampaigns(ctx))(t)), 0)
 	for _, id := range []string{"smev", "mail"} {
 		try(a.SetQuota(ctx, id, QuotaChange{}))(t)
@@ -54,14 +54,14 @@ func TestAdminCampaigns(t *testing.T) {
 	is(try(a.SetCampaign(ctx, "spring", none))(t), active+`["mail","smev"]`)
 	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t), active+`["smev"]`)
 	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: new([]string)}))(t), active+`[]`)
-	row := try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	row := try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	is(row, paused+`[]`)
 	equal(t, "one", try(a.GetCampaign(ctx, "spring"))(t), row)
 	equal(t, "all", try(a.ListCampaigns(ctx))(t), []CampaignRow{row})
 	for range 2 { // daemons may hold an active campaign
-		is(try(a.SetStatus(ctx, "spring", delivery.StatusActive))(t), active+`[]`)
+		is(try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)}))(t), active+`[]`)
 	}
-	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetStatus(ctx, "nobody", delivery.StatusActive))
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetStatusAt(ctx, "nobody", CampaignChange{Status: new(delivery.StatusActive)}))
 }
 
 func TestAdminQuotas(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAdminRefuses(t *testing.T) {
 
 // listQuotas reads all quotas in the order of their ids.
 func listQuotas(ctx context.Context, a *Admin) ([]QuotaRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
+	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
 }
 
 // TestTheInstallationIsStored: daemons and the check see what the database is set up for, also when that changes.
@@ -214,9 +214,9 @@ ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
 		try(a.GetCampaign(ctx, "spring"))(t)
 	}
 	stays(ErrInvalid, "is active, and only cancelled and completed campaigns", nil)
-	try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	stays(ErrInvalid, "is paused", nil)
-	try(a.SetStatus(ctx, "spring", delivery.StatusCompleted))(t)
+	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusCompleted)}))(t)
 	backlog(3)
 	stays(ErrInvalid, "a backlog of 3 jobs", nil)
 	backlog(0)

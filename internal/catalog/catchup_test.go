@@ -36,8 +36,8 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c', 1), ('of-today', 1)`)
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour, Logger: log.logger()})
-	try(p.Admin().SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
-	try(p.Admin().SetCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
+	try(adminOver(p).SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
+	try(adminOver(p).SetCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
 	changed := p.Subscribe()
 	linked := func(s *delivery.Snapshot) bool { return len(s.Campaigns) == 2 && len(s.Campaign("c").Quotas) == 1 }
 	seen := await(t, p, changed, "a link", linked).Revision

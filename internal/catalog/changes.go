@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Change is a change of a campaign, a quota or a destination: a row of campaign_changes.
@@ -52,33 +51,29 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 	if of.Limit < 1 || of.Limit > maxChanges {
 		return nil, invalid("limit must lie between 1 and %d, not %d", maxChanges, of.Limit)
 	}
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]Change, error) {
-		where, args := "", []any{of.Limit, of.Before}
-		for _, by := range []struct{ column, id string }{{"campaign_id", of.Campaign}, {"quota_id", of.Quota}, {"destination_id", of.Destination}} {
-			if by.id != "" {
-				args = append(args, by.id)
-				where = " AND " + by.column + " = $3"
-				break
-			}
+	where, args := "", []any{of.Limit, of.Before}
+	for _, by := range []struct{ column, id string }{{"campaign_id", of.Campaign}, {"quota_id", of.Quota}, {"destination_id", of.Destination}} {
+		if by.id != "" {
+			args = append(args, by.id)
+			where = " AND " + by.column + " = $3"
+			break
 		}
-		if of.Who != "" { // most changes are by few, and rows are kept for a time only: no index for it
-			args = append(args, of.Who)
-			where += fmt.Sprintf(" AND $%d IN (who, actor, regexp_replace(actor, '@[^@]*$', ''))", len(args))
-		}
-		rows, err := pool.Query(ctx, `SELECT change, "when", who, application, relation || ' ' || operation, coalesce(campaign_id, ''),
+	}
+	if of.Who != "" { // most changes are by few, and rows are kept for a time only: no index for it
+		args = append(args, of.Who)
+		where += fmt.Sprintf(" AND $%d IN (who, actor, regexp_replace(actor, '@[^@]*$', ''))", len(args))
+	}
+	return list(ctx, a.database, "", scanChange, `SELECT change, "when", who, application, relation || ' ' || operation, coalesce(campaign_id, ''),
        coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
 WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Change, err error) {
-			var before, after *string
-			err = row.Scan(&c.Number, &c.When, &c.Who, &c.Application, &c.What, &c.Campaign, &c.Quota, &c.Destination,
-				&c.Actor, &c.Reason, &c.RequestID, &before, &after)
-			c.When, c.Fields = c.When.UTC(), fieldsOf(before, after)
-			return c, err
-		})
-	})
+}
+
+func scanChange(row pgx.CollectableRow) (c Change, err error) {
+	var before, after *string
+	err = row.Scan(&c.Number, &c.When, &c.Who, &c.Application, &c.What, &c.Campaign, &c.Quota, &c.Destination,
+		&c.Actor, &c.Reason, &c.RequestID, &before, &after)
+	c.When, c.Fields = c.When.UTC(), fieldsOf(before, after)
+	return c, err
 }
 
 // fieldsOf lists in what two rows differ.

@@ -22,7 +22,7 @@ func TestChangesOfCampaigns(t *testing.T) {
 	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("500"), Quotas: &[]string{"provider"}}))(t)
 	try(a.CreateCampaign(ctx, "autumn", CampaignChange{}))(t)
-	try(a.SetStatus(ctx, "spring", delivery.StatusPaused))(t)
+	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	newest := try(a.Changes(ctx, ChangesOf{Limit: 1}))(t)
 	equal(t, "changes of a page of one", len(newest), 1)
 	c := newest[0]
@@ -67,7 +67,7 @@ func TestActorsAndRevisions(t *testing.T) {
 	refused(t, ErrStale, "was changed meanwhile")(a.SetCampaign(alice, "spring", CampaignChange{Rate: new("500"), AtRevision: &row.Revision}))
 	refused(t, ErrStale, "was changed meanwhile")(a.SetStatusAt(alice, "spring", late))
 	refused(t, ErrNotFound, "does not exist")(a.SetStatusAt(alice, "nobody", late))
-	try(a.SetStatus(nobody, "spring", delivery.StatusPaused))(t)
+	try(a.SetStatusAt(nobody, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	away := errors.New("away")
 	line(t, a.CancelJobs(alice, func(context.Context) (map[string][]string, error) {
 		return map[string][]string{"spring": {"u-0"}}, away
@@ -98,7 +98,7 @@ func TestBulkChanges(t *testing.T) {
 	for _, id := range []string{"a", "b", "c", "other"} {
 		try(a.CreateCampaign(ctx, id, CampaignChange{Rate: new("10")}))(t)
 	}
-	try(a.SetStatus(ctx, "c", delivery.StatusCancelled))(t)
+	try(a.SetStatusAt(ctx, "c", CampaignChange{Status: new(delivery.StatusCancelled)}))(t)
 	all := []string{"c", "b", "a", "nobody"}
 	for _, step := range []struct {
 		change BulkChange
@@ -123,7 +123,7 @@ func TestBulkChanges(t *testing.T) {
 		t.Errorf("the record of changes has %s", fields)
 	}
 	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
-	try(a.SetStatus(ctx, "b", delivery.StatusPaused))(t)
+	try(a.SetStatusAt(ctx, "b", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}))(t), 1)
 	for id, want := range map[string]string{

@@ -25,15 +25,15 @@ type Condition struct {
 // work.
 func Check(ctx context.Context, dsn string, renew Renewal) (Condition, error) {
 	found := Condition{Newest: newestVersion()}
-	d, err := newDatabase(dsn, "pacer check", renew)
+	d, err := newDatabase(dsn, "pacer check", queryTimeout, renew)
 	if err != nil {
 		return found, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, d.target())
+	conn, err := d.connect(ctx)
 	if err != nil {
-		return found, explain(err)
+		return found, err
 	}
 	defer closeConn(ctx, conn)
 	tx, err := conn.Begin(ctx)

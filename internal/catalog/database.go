@@ -18,8 +18,9 @@ import (
 
 const (
 	connectTimeout = 5 * time.Second
-	// queryTimeout bounds every operation without a tighter bound of its own.
-	queryTimeout = 5 * time.Second
+	// queryTimeout bounds every operation of a daemon, and changeTimeout those of people, which may wait for each other.
+	queryTimeout  = 5 * time.Second
+	changeTimeout = 10 * time.Second
 	// daemonApplication is the application_name of the sessions of daemons.
 	daemonApplication = "pacer"
 )
@@ -28,6 +29,7 @@ const (
 // after Run. Close it once.
 type database struct {
 	application string
+	limit       time.Duration // of one operation
 	config      *pgxpool.Config
 	renew       Renewal
 
@@ -46,8 +48,8 @@ type Renewal struct {
 }
 
 // newDatabase makes a database; an error is one line about postgres.dsn.
-func newDatabase(dsn, application string, renew Renewal) (*database, error) {
-	d := &database{application: application, renew: renew}
+func newDatabase(dsn, application string, limit time.Duration, renew Renewal) (*database, error) {
+	d := &database{application: application, limit: limit, renew: renew}
 	var err error
 	if d.config, err = d.parse(dsn); err != nil {
 		return nil, err
@@ -132,6 +134,19 @@ func unreadableDSN() error {
 		"(special characters of a password as %%40 and the like)")
 }
 
+// connect opens a connection of its own. The error is one line.
+func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, d.target())
+	return conn, explain(err)
+}
+
+// closeConn closes the connection within a second, although ctx may have ended: until then the server keeps the locks of the session.
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server notices in any case
+}
+
 // pool returns the pool, and opens it at the first call.
 func (d *database) pool() (*pgxpool.Pool, error) {
 	d.mu.Lock()
@@ -161,27 +176,31 @@ func (d *database) close() {
 	}
 }
 
-// do runs one operation within limit. Its error says what the operation was and what the remedy is.
-func (d *database) do(ctx context.Context, limit time.Duration, what string,
-	operate func(context.Context, *pgxpool.Pool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// do runs one operation within the limit. Its error says what the operation was, unless that is "", and what the remedy is.
+func (d *database) do(ctx context.Context, what string, operate func(context.Context, *pgxpool.Pool) error) error {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	pool, err := d.pool()
 	if err == nil {
-		err = explain(operate(ctx, pool))
+		err = operate(ctx, pool)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if !errors.Is(err, ErrInDoubt) {
+		err = explain(err)
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable) {
+			err = inLine(fmt.Sprintf("the database did not answer within %s; is it overloaded, or does an open transaction hold what is to be changed?",
+				time.Since(begun).Round(10*time.Millisecond)), err)
+		}
 	}
-	return nil
+	if err != nil && what != "" {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
 }
 
 // read is do for an operation with a result, which is the zero value after an error.
-//
-// The operation may ignore the error of Query: reading the rows returns it.
-func read[T any](ctx context.Context, d *database, limit time.Duration, what string,
-	operate func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
-	err = d.do(ctx, limit, what, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+func read[T any](ctx context.Context, d *database, what string, operate func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
+	err = d.do(ctx, what, func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		answer, err = operate(ctx, pool)
 		return err
 	})
@@ -189,6 +208,14 @@ func read[T any](ctx context.Context, d *database, limit time.Duration, what str
 		return *new(T), err
 	}
 	return answer, nil
+}
+
+// list runs one query and converts its rows.
+func list[T any](ctx context.Context, d *database, what string, convert pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	return read(ctx, d, what, func(ctx context.Context, pool *pgxpool.Pool) ([]T, error) {
+		rows, _ := pool.Query(ctx, sql, args...) // reading the rows returns its error
+		return pgx.CollectRows(rows, convert)
+	})
 }
 
 // querier is the part of a pool, a connection or a transaction that reading needs.

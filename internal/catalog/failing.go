@@ -16,7 +16,7 @@ const failingBatch = 1000
 // stays. Those that do not exist any more, or are disabled, are skipped; but one that works is enabled if a daemon has disabled it within the
 // last minute, which did not know of that yet.
 func (p *Postgres) NoteFailing(ctx context.Context, since map[string]time.Time) error {
-	return p.database.do(ctx, queryTimeout, "note which destinations fail", func(ctx context.Context, pool *pgxpool.Pool) error {
+	return p.database.do(ctx, "note which destinations fail", func(ctx context.Context, pool *pgxpool.Pool) error {
 		for ids := range slices.Chunk(slices.Sorted(maps.Keys(since)), failingBatch) {
 			times := column(ids, func(id string) *time.Time { return nullable(since[id]) })
 			if _, err := pool.Exec(ctx, `SELECT pacer.destinations_fail($1, $2)`, ids, times); err != nil {
@@ -29,7 +29,7 @@ func (p *Postgres) NoteFailing(ctx context.Context, since map[string]time.Time) 
 
 // DisableFailing disables a destination as it was at a revision. done is false if it was changed since, or is disabled.
 func (p *Postgres) DisableFailing(ctx context.Context, id string, seen int64, reason string) (done bool, err error) {
-	return read(ctx, p.database, queryTimeout, "disable destination "+id, func(ctx context.Context, pool *pgxpool.Pool) (done bool, err error) {
+	return read(ctx, p.database, "disable destination "+id, func(ctx context.Context, pool *pgxpool.Pool) (done bool, err error) {
 		err = pool.QueryRow(ctx, `SELECT pacer.disable_destination($1, $2, $3)`, id, seen, reason).Scan(&done)
 		return done, err
 	})

@@ -53,12 +53,10 @@ func scanStep(row pgx.CollectableRow) (h HistoryStep, err error) {
 // AddHistory adds what was settled since the last call to the minute in which it was saved. allowed returns how many jobs per second a
 // campaign's schedule allows.
 func (p *Postgres) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
-	changed, err := read(ctx, p.database, queryTimeout, "read what the history lacks", func(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
-		rows, _ := pool.Query(ctx, `SELECT campaign_id FROM pacer.campaign_progress WHERE `+notInHistory+` ORDER BY campaign_id COLLATE "C"`)
-		return pgx.CollectRows(rows, pgx.RowTo[string])
-	})
+	changed, err := list(ctx, p.database, "read what the history lacks", pgx.RowTo[string],
+		`SELECT campaign_id FROM pacer.campaign_progress WHERE `+notInHistory+` ORDER BY campaign_id COLLATE "C"`)
 	for batch := range slices.Chunk(changed, historyBatch) {
-		if err = p.database.do(ctx, queryTimeout, "add to the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+		if err = p.database.do(ctx, "add to the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
 			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return addHistory(ctx, tx, batch, allowed) })
 		}); err != nil {
 			break // the rest is added by the next call
@@ -108,7 +106,7 @@ func (p *Postgres) PruneHistory(ctx context.Context, now time.Time) error {
 
 // pruneHistory goes as far as historyPrune, and returns whether more is left.
 func (p *Postgres) pruneHistory(ctx context.Context, now time.Time) (left bool, err error) {
-	return read(ctx, p.database, queryTimeout, "prune the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) (left bool, err error) {
+	return read(ctx, p.database, "prune the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) (left bool, err error) {
 		err = pool.QueryRow(ctx, `
 WITH old AS (
     DELETE FROM pacer.campaign_history WHERE (campaign_id, minute) IN (
@@ -128,9 +126,8 @@ func minutesBegin(now time.Time) time.Time { return now.Add(-minutesKept).Trunca
 
 // History returns the steps in which jobs were settled, the oldest first.
 func (p *Postgres) History(ctx context.Context, of HistoryOf) ([]HistoryStep, error) {
-	return read(ctx, p.database, queryTimeout, "read the history of campaigns", func(ctx context.Context, pool *pgxpool.Pool) ([]HistoryStep, error) {
-		step := max(1, int64(of.Step/time.Minute))
-		rows, _ := pool.Query(ctx, `
+	step := max(1, int64(of.Step/time.Minute))
+	return list(ctx, p.database, "read the history of campaigns", scanStep, `
 WITH asked AS NOT MATERIALIZED (
     SELECT * FROM pacer.campaign_history WHERE minute >= $2 AND ($1 = '' OR campaign_id = $1)
 ), apart AS (
@@ -141,15 +138,20 @@ WITH asked AS NOT MATERIALIZED (
 )
 SELECT id, minute / $3 * $3 AS begin, sum(delivered)::bigint, sum(failed)::bigint, max(allowed)
 FROM minutes GROUP BY 1, 2 ORDER BY 2, 1`, of.Campaign, minuteOf(of.Since), step, HistoryApart)
-		return pgx.CollectRows(rows, scanStep)
-	})
 }
 
 // history is what Memory has instead of the table.
 type history struct {
-	minutes map[string][]HistoryStep    // by campaign, the oldest first
-	added   map[string]delivery.Settled // what these have of the counts
+	minutes map[historyKey]HistoryStep
+	added   map[string]delivery.Settled // what these have of the counts, by campaign
 }
+
+type historyKey struct {
+	campaign string
+	start    time.Time
+}
+
+func (h HistoryStep) key() historyKey { return historyKey{h.Campaign, h.Start} }
 
 // AddHistory moves what was settled since the last call into the history, as Postgres.AddHistory does.
 func (m *Memory) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
@@ -159,13 +161,8 @@ func (m *Memory) AddHistory(ctx context.Context, allowed func(campaign string) f
 			more := settled.Minus(m.history.added[id])
 			m.history.added[id] = settled
 			step := HistoryStep{id, start, more[delivery.OutcomeDelivered], more[delivery.OutcomeDead] + more[delivery.OutcomeRejected], allowed(id)}
-			list := m.history.minutes[id]
-			switch last := len(list) - 1; {
-			case step.Delivered <= 0 && step.Failed <= 0:
-			case last >= 0 && list[last].Start.Equal(start):
-				list[last] = list[last].plus(step)
-			default:
-				m.history.minutes[id] = append(list, step)
+			if step.Delivered > 0 || step.Failed > 0 {
+				m.history.minutes[step.key()] = step.plus(m.history.minutes[step.key()])
 			}
 		}
 	})
@@ -179,12 +176,9 @@ func (h HistoryStep) plus(o HistoryStep) HistoryStep {
 // PruneHistory forgets campaigns that are gone, and what is older than a day.
 func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
 	return m.locked(ctx, "prune the history of campaigns", func() {
-		for id, list := range m.history.minutes {
-			m.history.minutes[id] = slices.DeleteFunc(list, func(h HistoryStep) bool { return h.Start.Before(minutesBegin(now)) })
-			if m.state.campaigns[id] == nil || len(m.history.minutes[id]) == 0 {
-				delete(m.history.minutes, id)
-			}
-		}
+		maps.DeleteFunc(m.history.minutes, func(at historyKey, _ HistoryStep) bool {
+			return at.start.Before(minutesBegin(now)) || m.state.campaigns[at.campaign] == nil
+		})
 		maps.DeleteFunc(m.history.added, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil })
 	})
 }
@@ -192,37 +186,29 @@ func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
 // History returns the steps in which jobs were settled, as Postgres.History does.
 func (m *Memory) History(ctx context.Context, of HistoryOf) (list []HistoryStep, err error) {
 	err = m.locked(ctx, "read the history of campaigns", func() {
-		totals, since := map[string]int64{}, of.Since.Truncate(time.Minute)
-		for id, minutes := range m.history.minutes {
-			for _, h := range minutes {
-				if !h.Start.Before(since) && (of.Campaign == "" || id == of.Campaign) {
-					totals[id] += h.Delivered + h.Failed
-				}
-			}
+		asked := maps.Clone(m.history.minutes)
+		maps.DeleteFunc(asked, func(at historyKey, _ HistoryStep) bool {
+			return at.start.Before(of.Since.Truncate(time.Minute)) || of.Campaign != "" && at.campaign != of.Campaign
+		})
+		totals := map[string]int64{}
+		for at, h := range asked {
+			totals[at.campaign] += h.Delivered + h.Failed
 		}
 		largest := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
 		apart := largest[:min(len(largest), HistoryApart)]
-		minutes := map[[2]any]HistoryStep{}
-		for id := range totals {
-			for _, h := range m.history.minutes[id] {
-				if !h.Start.Before(since) {
-					if !slices.Contains(apart, id) {
-						h.Campaign = ""
-					}
-					key := [2]any{h.Campaign, h.Start}
-					h.Allowed += minutes[key].Allowed
-					minutes[key] = h.plus(minutes[key])
-				}
+		minutes, steps := map[historyKey]HistoryStep{}, map[historyKey]HistoryStep{}
+		for _, h := range asked {
+			if !slices.Contains(apart, h.Campaign) {
+				h.Campaign = ""
 			}
+			h.Allowed += minutes[h.key()].Allowed
+			minutes[h.key()] = h.plus(minutes[h.key()])
 		}
-		steps := map[[2]any]HistoryStep{}
 		for _, h := range minutes {
 			h.Start = h.Start.Truncate(of.Step)
-			key := [2]any{h.Campaign, h.Start}
-			steps[key] = h.plus(steps[key])
+			steps[h.key()] = h.plus(steps[h.key()])
 		}
-		list = slices.Collect(maps.Values(steps))
-		slices.SortFunc(list, func(a, b HistoryStep) int {
+		list = slices.SortedFunc(maps.Values(steps), func(a, b HistoryStep) int {
 			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Campaign, b.Campaign))
 		})
 	})

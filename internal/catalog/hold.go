@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 var (
@@ -21,11 +19,11 @@ var (
 // when the connection breaks. The lock is one of a session of its own: the server releases it if this process dies, and no
 // clock decides. The error is ErrLocked if another process was first.
 func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, release func(), err error) {
-	dialing, cancel := context.WithTimeout(ctx, 2*queryTimeout)
+	dialing, cancel := context.WithTimeout(ctx, a.database.limit)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(dialing, a.database.target())
+	conn, err := a.database.connect(dialing)
 	if err != nil {
-		return nil, nil, explain(err)
+		return nil, nil, err
 	}
 	free := false
 	err = conn.QueryRow(dialing, `SELECT pg_try_advisory_lock($1)`, lockOf(what)).Scan(&free)
@@ -33,7 +31,7 @@ func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, re
 		err = fmt.Errorf("%s: %w", what, ErrLocked)
 	}
 	if err != nil {
-		hangUp(ctx, conn)
+		closeConn(ctx, conn)
 		return nil, nil, explain(err)
 	}
 	held, lose := context.WithCancelCause(ctx)
@@ -56,15 +54,8 @@ func (a *Admin) Hold(ctx context.Context, what string) (held context.Context, re
 		defer cancel()
 		// Waited for: the server notices some time after the end of a session that there is one lock less.
 		_, _ = conn.Exec(unlocking, `SELECT pg_advisory_unlock($1)`, lockOf(what))
-		hangUp(ctx, conn)
+		closeConn(ctx, conn)
 	}, nil
-}
-
-// hangUp closes a connection, also when ctx has ended: until then the server keeps the session's locks.
-func hangUp(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // the server notices in any case
 }
 
 // lockOf returns the advisory lock of something that is held.

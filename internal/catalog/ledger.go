@@ -132,7 +132,7 @@ SELECT count(*), coalesce(max(minute), 0) FROM old`
 // Epoch returns what is recorded of the shard's data, with epoch 0 if that is nothing.
 func (p *Postgres) Epoch(ctx context.Context, shard int) (delivery.Incarnation, error) {
 	what := fmt.Sprintf("read the incarnation of shard %d", shard)
-	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (is delivery.Incarnation, err error) {
+	return read(ctx, p.database, what, func(ctx context.Context, pool *pgxpool.Pool) (is delivery.Incarnation, err error) {
 		err = pool.QueryRow(ctx, selectEpoch, shard).Scan(&is.Epoch, &is.Ahead, &is.JumpedAt)
 		return is, err
 	})
@@ -146,7 +146,7 @@ func (p *Postgres) ReplaceEpoch(ctx context.Context, shard int, old int64, next 
 		return 0, invalid("shard %d: incarnation %d cannot follow %d; incarnations are greater than 0", shard, next.Epoch, old)
 	}
 	what := fmt.Sprintf("record the incarnation of shard %d", shard)
-	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) (inForce int64, err error) {
+	return read(ctx, p.database, what, func(ctx context.Context, pool *pgxpool.Pool) (inForce int64, err error) {
 		// Each statement sees what was committed before it began, and the writing ones wait for other writers.
 		batch := &pgx.Batch{}
 		if old == 0 {
@@ -169,7 +169,7 @@ func (p *Postgres) Join(ctx context.Context, node string, as []delivery.Taker) (
 	if len(as) == 0 {
 		return written, nil
 	}
-	err = p.database.do(ctx, queryTimeout, "join the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = p.database.do(ctx, "join the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, join, node, column(as, func(a delivery.Taker) int { return a.Shard }),
 			column(as, func(a delivery.Taker) int64 { return a.Epoch }), column(as, func(a delivery.Taker) int64 { return a.At }))
 		var shard int
@@ -185,16 +185,13 @@ func (p *Postgres) Join(ctx context.Context, node string, as []delivery.Taker) (
 
 // Takers returns the daemons that take from the shard's data, or did and have not left, ordered by name.
 func (p *Postgres) Takers(ctx context.Context, shard int) ([]delivery.Taker, error) {
-	return read(ctx, p.database, queryTimeout, "read who takes from a shard", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Taker, error) {
-		rows, _ := pool.Query(ctx, selectTakers, shard)
-		return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Taker])
-	})
+	return list(ctx, p.database, "read who takes from a shard", pgx.RowToStructByPos[delivery.Taker], selectTakers, shard)
 }
 
 // Leave removes nodes from a shard's takers, and adds usage under the name of the first. With usage, only those leave that took from an
 // epoch before the recorded one. If none does, nothing is added, so that it can be repeated.
 func (p *Postgres) Leave(ctx context.Context, shard int, nodes []string, usage []delivery.Usage) error {
-	return p.database.do(ctx, queryTimeout, "leave the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
+	return p.database.do(ctx, "leave the usage ledger", func(ctx context.Context, pool *pgxpool.Pool) error {
 		_, err := pool.Exec(ctx, leave, shard, nodes, column(usage, func(u delivery.Usage) string { return u.Quota }),
 			column(usage, func(u delivery.Usage) int64 { return u.Minute }), column(usage, func(u delivery.Usage) int64 { return u.Units }))
 		return err
@@ -207,7 +204,7 @@ func (p *Postgres) Leave(ctx context.Context, shard int, nodes []string, usage [
 // synchronous_commit setting provides. Quotas that do not exist are skipped. It returns false if epoch is not the recorded one, when no units
 // are written, if a quota's row is locked, or if the ledger lacks something from before since.
 func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, since, at int64, list []delivery.Taken, anchors []delivery.Anchor) (complete bool, err error) {
-	return read(ctx, p.database, queryTimeout, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (complete bool, err error) {
+	return read(ctx, p.database, "write the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) (complete bool, err error) {
 		batch := &pgx.Batch{}
 		batch.Queue(writeTaken, shard, epoch, at, column(list, func(t delivery.Taken) string { return t.Quota }),
 			column(list, func(t delivery.Taken) int64 { return t.Born }), column(list, func(t delivery.Taken) int64 { return t.Units }),
@@ -229,9 +226,7 @@ func (p *Postgres) WriteTaken(ctx context.Context, shard int, epoch, since, at i
 func (p *Postgres) Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error) {
 	var usage []delivery.Usage
 	for _, quota := range quotas {
-		minutes, err := readUsage(quota, sinceMinute, noEnd, func(page usageReader) ([]delivery.Usage, error) {
-			return read(ctx, p.database, queryTimeout, "read the usage of quota "+quota, page)
-		})
+		minutes, err := p.database.usage(ctx, quota, sinceMinute, noEnd)
 		if err != nil {
 			return nil, err
 		}
@@ -253,20 +248,13 @@ const (
 	noEnd = int64(1) << 60
 )
 
-// usageReader reads one page of usage.
-type usageReader = func(context.Context, *pgxpool.Pool) ([]delivery.Usage, error)
-
-// readUsage reads the minutes of the quota from since to before until; with runs the statement of each page.
-func readUsage(quota string, since, until int64,
-	with func(usageReader) ([]delivery.Usage, error)) (usage []delivery.Usage, err error) {
+// usage reads the minutes of the quota from since to before until.
+func (d *database) usage(ctx context.Context, quota string, since, until int64) (usage []delivery.Usage, err error) {
 	for {
-		page, err := with(func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Usage, error) {
-			rows, _ := pool.Query(ctx, `
+		page, err := list(ctx, d, "read the usage of quota "+quota, pgx.RowToStructByPos[delivery.Usage], `
 SELECT quota_id, minute, least(sum(units), 9e15)::bigint FROM pacer.quota_usage
 WHERE quota_id = $1 AND minute >= $2 AND minute < $3
 GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, until, usagePage)
-			return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Usage])
-		})
 		usage = append(usage, page...)
 		if err != nil || len(page) < usagePage {
 			return usage, err
@@ -277,24 +265,19 @@ GROUP BY quota_id, minute ORDER BY quota_id, minute LIMIT $4`, quota, since, unt
 
 // Anchors returns the recorded resets of windows of the quotas, ordered by quota, then by span.
 func (p *Postgres) Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error) {
-	return read(ctx, p.database, queryTimeout, "read the anchors of quotas", func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Anchor, error) {
-		rows, _ := pool.Query(ctx, `SELECT quota_id, span, resets_at FROM pacer.quota_anchors
-WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (delivery.Anchor, error) {
-			var a delivery.Anchor
-			var resetsAt time.Time
-			err := row.Scan(&a.Quota, &a.Span, &resetsAt)
-			a.ResetAt = resetsAt.UnixMicro()
-			return a, err
-		})
-	})
+	return list(ctx, p.database, "read the anchors of quotas", func(row pgx.CollectableRow) (a delivery.Anchor, err error) {
+		var resetsAt time.Time
+		err = row.Scan(&a.Quota, &a.Span, &resetsAt)
+		a.ResetAt = resetsAt.UnixMicro()
+		return a, err
+	}, `SELECT quota_id, span, resets_at FROM pacer.quota_anchors WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 }
 
 // PruneUsage deletes the minutes before beforeMinute, and merges those before mergeBefore to hours, some thousand rows at
 // a time, so that no statement takes long.
 func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error {
 	for since, merged := beforeMinute, pruneBatch; merged == pruneBatch; {
-		err := p.database.do(ctx, queryTimeout, "merge the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		err := p.database.do(ctx, "merge the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
 			return pool.QueryRow(ctx, mergeUsage, since, mergeBefore/60*60, pruneBatch).Scan(&merged, &since)
 		})
 		if err != nil {
@@ -303,7 +286,7 @@ func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute, mergeBefore int
 	}
 	for {
 		var pruned int64
-		err := p.database.do(ctx, queryTimeout, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		err := p.database.do(ctx, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
 			tag, err := pool.Exec(ctx, pruneUsage, beforeMinute, pruneBatch)
 			pruned = tag.RowsAffected()
 			return err

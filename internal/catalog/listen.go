@@ -50,7 +50,7 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 func (p *Postgres) connectListener(ctx context.Context, own string) (*pgx.Conn, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(dialCtx, p.database.target())
+	conn, err := p.database.connect(dialCtx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 	var asks sync.WaitGroup
 	asks.Go(func() {
 		for asking.Err() == nil {
-			_ = p.database.do(asking, queryTimeout, "notify", func(ctx context.Context, pool *pgxpool.Pool) error {
+			_ = p.database.do(asking, "notify", func(ctx context.Context, pool *pgxpool.Pool) error {
 				_, err := pool.Exec(ctx, `SELECT pg_notify($1, '')`, own)
 				return err
 			})
@@ -114,11 +114,4 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 func namesRow(payload string) bool {
 	table, _, row := strings.Cut(payload, " ")
 	return row && (table == "campaigns" || table == "quotas" || table == "destinations")
-}
-
-// closeConn closes the connection within a second, although ctx may have ended.
-func closeConn(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }

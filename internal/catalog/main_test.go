@@ -117,6 +117,9 @@ func adminOf(t testing.TB, dsn string) *Admin {
 	return a
 }
 
+// adminOver is an Admin over the connections of a catalog.
+func adminOver(p *Postgres) *Admin { return &Admin{database: p.database} }
+
 func migrator(t testing.TB, dsn string) *Migrator {
 	t.Helper()
 	return try(NewMigrator(dsn))(t)

@@ -32,7 +32,7 @@ type Memory struct {
 func NewMemory() *Memory {
 	m := &Memory{
 		state: newState(), positions: map[string][]delivery.Position{}, settled: map[string]delivery.Settled{},
-		history: history{minutes: map[string][]HistoryStep{}, added: map[string]delivery.Settled{}},
+		history: history{minutes: map[historyKey]HistoryStep{}, added: map[string]delivery.Settled{}},
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m

@@ -47,7 +47,7 @@ type Migrator struct {
 
 // NewMigrator makes a migrator; it opens no connection. The error is one line about postgres.dsn.
 func NewMigrator(dsn string) (*Migrator, error) {
-	database, err := newDatabase(dsn, "pacer migrate", Renewal{})
+	database, err := newDatabase(dsn, "pacer migrate", queryTimeout, Renewal{})
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +124,9 @@ const raiseRevisions = `SELECT setval('pacer.revisions', greatest(last_value + 1
 // CatchUp gives every campaign, quota and destination a revision above all that were given out before, and returns how many they are.
 // The quota store and daemons then take over what the database says, also if it was brought back from a backup.
 func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
-	conn, err := pgx.ConnectConfig(ctx, m.database.target())
+	conn, err := m.database.connect(ctx)
 	if err != nil {
-		return 0, explain(err)
+		return 0, err
 	}
 	defer closeConn(ctx, conn)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -187,11 +187,11 @@ func (m *Migrator) Wipe(ctx context.Context) (existed bool, err error) {
 
 // connected runs one operation with a connection of its own, within the time for a query.
 func (m *Migrator) connected(ctx context.Context, operate func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.database.limit)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, m.database.target())
+	conn, err := m.database.connect(ctx)
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	defer closeConn(ctx, conn)
 	return explain(operate(ctx, conn))

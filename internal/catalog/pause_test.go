@@ -20,9 +20,9 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	p := daemons[0]
 	changed := p.Subscribe()
-	try(p.Admin().SetStatus(t.Context(), "ever", delivery.StatusPaused))(t)
+	try(adminOver(p).SetStatusAt(t.Context(), "ever", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
 	until := time.Now().Add(time.Second / 2).Truncate(time.Microsecond)
-	row := try(p.Admin().SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}))(t)
+	row := try(adminOver(p).SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}))(t)
 	if row.Status != delivery.StatusPaused || row.PausedUntil == nil || !row.PausedUntil.Equal(until) {
 		t.Fatalf("%+v", row)
 	}
@@ -39,7 +39,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 			return s.Campaign("night").Status == delivery.StatusActive && s.Campaign("ever").Status == delivery.StatusPaused
 		})
 	}
-	equal(t, "paused until", try(p.Admin().GetCampaign(t.Context(), "night"))(t).PausedUntil, nil)
+	equal(t, "paused until", try(adminOver(p).GetCampaign(t.Context(), "night"))(t).PausedUntil, nil)
 	times := value[int](t, conn, `SELECT count(*) FROM pacer.campaign_changes
 WHERE campaign_id = 'night' AND new ->> 'status' = 'active' AND old ->> 'status' = 'paused' AND actor = 'pacer' AND reason = 'its pause has ended'`)
 	equal(t, "times it was ended", times, 1)
@@ -52,10 +52,14 @@ func TestAPauseThatSomebodyEnds(t *testing.T) {
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{}))(t)
 	active := CampaignChange{Status: new(delivery.StatusActive)}
 	for name, end := range map[string]func() (CampaignRow, error){
-		"resumed":     func() (CampaignRow, error) { return a.SetStatus(ctx, "spring", delivery.StatusActive) },
-		"paused anew": func() (CampaignRow, error) { return a.SetStatus(ctx, "spring", delivery.StatusPaused) },
-		"set":         func() (CampaignRow, error) { return a.SetCampaign(ctx, "spring", active) },
-		"in passing":  func() (CampaignRow, error) { return a.SetStatusAt(ctx, "spring", active) },
+		"resumed": func() (CampaignRow, error) {
+			return a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)})
+		},
+		"paused anew": func() (CampaignRow, error) {
+			return a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)})
+		},
+		"set":        func() (CampaignRow, error) { return a.SetCampaign(ctx, "spring", active) },
+		"in passing": func() (CampaignRow, error) { return a.SetStatusAt(ctx, "spring", active) },
 		"of all of it": func() (CampaignRow, error) {
 			try(a.ChangeCampaigns(ctx, []string{"spring"}, BulkChange{Status: delivery.StatusActive}))(t)
 			return a.GetCampaign(ctx, "spring")

@@ -18,7 +18,7 @@ const positionBatch = 1000
 // replaces a greater one, since a topic made anew begins at 0.
 func (p *Postgres) SavePositions(ctx context.Context, group string, positions []delivery.Position) error {
 	positions = lastOfEach(positions, comparePositions)
-	return p.database.do(ctx, queryTimeout, "save positions of group "+group, func(ctx context.Context, pool *pgxpool.Pool) error {
+	return p.database.do(ctx, "save positions of group "+group, func(ctx context.Context, pool *pgxpool.Pool) error {
 		for part := range slices.Chunk(positions, positionBatch) {
 			_, err := pool.Exec(ctx, `
 INSERT INTO pacer.positions (group_id, topic, partition, committed, metadata, topic_id, updated_at)
@@ -42,18 +42,12 @@ SET committed = excluded.committed, metadata = excluded.metadata, topic_id = exc
 
 // LoadPositions returns the stored positions of the group, in the order of topics and partitions.
 func (p *Postgres) LoadPositions(ctx context.Context, group string) ([]delivery.Position, error) {
-	what := "load positions of group " + group
-	return read(ctx, p.database, queryTimeout, what, func(ctx context.Context, pool *pgxpool.Pool) ([]delivery.Position, error) {
-		rows, _ := pool.Query(ctx, `
-SELECT topic, partition, committed, metadata, topic_id FROM pacer.positions
-WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (at delivery.Position, err error) {
-			var id string
-			err = row.Scan(&at.Topic, &at.Partition, &at.Committed, &at.Metadata, &id)
-			at.TopicID = delivery.ParseTopicID(id)
-			return at, err
-		})
-	})
+	return list(ctx, p.database, "load positions of group "+group, func(row pgx.CollectableRow) (at delivery.Position, err error) {
+		var id string
+		err = row.Scan(&at.Topic, &at.Partition, &at.Committed, &at.Metadata, &id)
+		at.TopicID = delivery.ParseTopicID(id)
+		return at, err
+	}, `SELECT topic, partition, committed, metadata, topic_id FROM pacer.positions WHERE group_id = $1 ORDER BY topic COLLATE "C", partition`, group)
 }
 
 func comparePositions(a, b delivery.Position) int {

@@ -71,7 +71,6 @@ type Postgres struct {
 	state    *state
 	invalid  map[string]bool // campaigns that cannot be sent
 	lastFull time.Time
-	degraded string       // the logged reason of the current failure; "" when healthy
 	resumeAt time.Time    // not before then the database is asked to end pauses
 	unpaused retry.Outage // of that
 	deaf     retry.Outage // of the notifications
@@ -81,7 +80,7 @@ type Postgres struct {
 func NewPostgres(options Options) (*Postgres, error) {
 	options.Logger = cmp.Or(options.Logger, slog.Default())
 	options.PollInterval = cmp.Or(max(options.PollInterval, 0), defaultPollInterval)
-	database, err := newDatabase(options.DSN, daemonApplication, options.Renewal)
+	database, err := newDatabase(options.DSN, daemonApplication, queryTimeout, options.Renewal)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +96,6 @@ func NewPostgres(options Options) (*Postgres, error) {
 
 // Close closes the connections. After that only the last snapshot can be read.
 func (p *Postgres) Close() { p.database.close() }
-
-// Admin returns an Admin over the same connections; it is closed with the catalog.
-func (p *Postgres) Admin() *Admin { return &Admin{database: p.database} }
 
 // Healthy returns nil while the catalog follows the database, and otherwise the reason in one line.
 func (p *Postgres) Healthy() error {
@@ -201,16 +197,12 @@ func (p *Postgres) await(ctx context.Context, wait time.Duration) (polled bool) 
 func (p *Postgres) report(err error, polled bool) {
 	if err != nil {
 		p.metrics.failures.Inc()
-		p.health.Store(&err)
-		if line := err.Error(); line != p.degraded {
-			p.degraded = line
-			p.options.Logger.Warn("catalog cannot be read; trying again, the last state stays in force", "error", line)
+		if before := p.health.Swap(&err); before == nil || (*before).Error() != err.Error() {
+			p.options.Logger.Warn("catalog cannot be read; trying again, the last state stays in force", "error", err)
 		}
 		return
 	}
-	p.health.Store(nil)
-	if p.degraded != "" {
-		p.degraded = ""
+	if p.health.Swap(nil) != nil {
 		p.options.Logger.Info("catalog can be read again")
 	}
 	// A connection that is lost for a moment is not reported; one that is still missing at the next poll is.

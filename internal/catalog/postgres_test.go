@@ -171,7 +171,7 @@ func TestNoStatementHasAName(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	p := started(t, Options{DSN: dsn, PollInterval: 10 * time.Millisecond})
-	try(p.Admin().SetQuota(t.Context(), "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
+	try(adminOver(p).SetQuota(t.Context(), "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
 	pool := try(p.database.pool())(t)
 	for range pool.Stat().TotalConns() {
 		session := try(pool.Acquire(t.Context()))(t)
@@ -256,6 +256,22 @@ func TestRefreshingIsNoHurry(t *testing.T) {
 	door(true)
 	p.Refresh(t.Context())
 	must(t, p.Healthy())
+}
+
+// TestHowLongTheDatabaseDidNotAnswer is said as it was, also where the caller has less patience.
+func TestHowLongTheDatabaseDidNotAnswer(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connected(t, dsn)
+	run(t, conn, `BEGIN`)
+	run(t, conn, `LOCK TABLE pacer.campaigns, pacer.positions`)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	const says = "the database did not answer within 3"
+	refused(t, context.DeadlineExceeded, says)(unstarted(t, Options{DSN: dsn}).LoadPositions(ctx, "pacer"))
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	refused(t, context.DeadlineExceeded, says)(adminOf(t, dsn).ListCampaigns(ctx))
 }
 
 // TestOldSchema starts before the schema exists: it waits, names the command, migrates nothing, and then goes on.

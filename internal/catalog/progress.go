@@ -32,14 +32,14 @@ func (p *Postgres) SaveProgress(ctx context.Context, list []delivery.Progress) e
 	if outlooks > 0 && outlooks < len(list) {
 		return invalid("save progress: %d of %d have an outlook; save them apart", outlooks, len(list))
 	}
-	return p.database.do(ctx, queryTimeout, "save progress", func(ctx context.Context, pool *pgxpool.Pool) error {
+	return p.database.do(ctx, "save progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, list, outlooks > 0) })
 	})
 }
 
 // AddSettled adds to the settled jobs of campaigns and destinations, or takes jobs out of them: those that are replayed.
 func (a *Admin) AddSettled(ctx context.Context, list []delivery.Progress) error {
-	_, err := ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) (none struct{}, err error) {
+	_, err := read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (none struct{}, err error) {
 		return none, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, list, false) })
 	})
 	return err
@@ -119,7 +119,7 @@ func progressColumns(list []delivery.Progress) []any {
 // SpreadCampaigns sets the rates of campaigns until their finish_by, in millionths of a unit per hour. Campaigns that do not exist any more,
 // and those that another transaction changes, are skipped.
 func (p *Postgres) SpreadCampaigns(ctx context.Context, rates map[string]int64) error {
-	return p.database.do(ctx, queryTimeout, "spread campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
+	return p.database.do(ctx, "spread campaigns", func(ctx context.Context, pool *pgxpool.Pool) error {
 		for ids := range slices.Chunk(slices.Sorted(maps.Keys(rates)), progressBatch) {
 			if _, err := pool.Exec(ctx, `SELECT pacer.spread_campaigns($1, $2)`, ids, column(ids, func(id string) int64 { return rates[id] })); err != nil {
 				return err
@@ -144,7 +144,7 @@ const settledColumns = `p.delivered, greatest(0, p.dead), greatest(0, p.expired)
 
 func (p *Postgres) loadSettled(ctx context.Context, selected string, ids []string) (map[string]delivery.Settled, error) {
 	all, id, s := map[string]delivery.Settled{}, "", delivery.Settled{}
-	err := p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
+	err := p.database.do(ctx, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, "SELECT "+selected, ids)
 		into := []any{&id}
 		for _, o := range delivery.SettledOutcomes {
@@ -164,7 +164,7 @@ func (p *Postgres) LoadOutlooks(ctx context.Context) (all []delivery.Progress, e
 	var campaign, destination string
 	var b delivery.Backlog
 	var at *time.Time
-	err = p.database.do(ctx, queryTimeout, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = p.database.do(ctx, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
 		rows, _ := pool.Query(ctx, `
 SELECT campaign_id, '', backlog - retrying - in_flight, retrying, in_flight, done_at FROM pacer.campaign_progress WHERE backlog <> 0 OR done_at IS NOT NULL
 UNION ALL SELECT '', destination_id, waiting, 0, 0, NULL FROM pacer.destination_progress WHERE waiting <> 0`)

@@ -106,7 +106,7 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
-	a := p.Admin()
+	a := adminOver(p)
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://shop.example/')`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
 	began := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ReplayRow is a replay of dead letters, of any process.
@@ -38,18 +37,12 @@ ON CONFLICT (id) DO UPDATE SET job = excluded.job, running = excluded.running, b
 
 // Replays returns the replays that are remembered, the newest first.
 func (a *Admin) Replays(ctx context.Context) ([]ReplayRow, error) {
-	return ask(ctx, a, func(ctx context.Context, pool *pgxpool.Pool) ([]ReplayRow, error) {
-		rows, err := pool.Query(ctx, `SELECT job::text, running AND beat < clock_timestamp() - $1::interval FROM pacer.replays ORDER BY begun DESC LIMIT $2`, replayLost, keptReplays)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r ReplayRow, err error) {
-			var job string
-			err = row.Scan(&job, &r.Lost)
-			r.Job = json.RawMessage(job)
-			return r, err
-		})
-	})
+	return list(ctx, a.database, "", func(row pgx.CollectableRow) (r ReplayRow, err error) {
+		var job string
+		err = row.Scan(&job, &r.Lost)
+		r.Job = json.RawMessage(job)
+		return r, err
+	}, `SELECT job::text, running AND beat < clock_timestamp() - $1::interval FROM pacer.replays ORDER BY begun DESC LIMIT $2`, replayLost, keptReplays)
 }
 
 // StopReplay asks the process that runs a replay to stop it, and returns whether it runs.

@@ -37,7 +37,7 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 					t.Errorf("%s: %q, %d quotas", id, c.Invalid, len(c.Quotas))
 				}
 			}
-			a := p.Admin()
+			a := adminOver(p)
 			for _, c := range []struct {
 				got  any
 				want []string

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -53,11 +52,9 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	for _, w := range row.Windows {
 		since = earlier(since, from.Add(-w.Span))
 	}
-	usage, err := readUsage(quota, minuteOf(since), minuteOf(to), func(page usageReader) ([]delivery.Usage, error) {
-		return ask(ctx, a, page)
-	})
+	usage, err := a.database.usage(ctx, quota, minuteOf(since), minuteOf(to))
 	if err != nil {
-		return nil, fmt.Errorf("read the usage of quota %s: %w", quota, err)
+		return nil, err
 	}
 	return historySteps(newTotals(usage), row.Windows, from, to, step, time.Now().Add(-delivery.UsageKeptApart)), nil
 }
