@@ -282,12 +282,10 @@ func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error)
 
 func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) ([]CampaignRow, error) {
 	rows, err := q.Query(ctx, `
-SELECT c.id, trim_scale(c.send_rate)::text, (extract(epoch FROM c.send_per) * 1000000)::bigint, c.burst, c.status, c.paused_until,
-       coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.starts_at, c.ends_at,
-       c.active_hours, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp, c.ramp_since, c.overflow,
-       (extract(epoch FROM c.job_ttl) * 1000000)::bigint, c.expected_total, c.note,
+SELECT c.id, trim_scale(c.send_rate)::text, c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight,
+       c.active_hours, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp, c.overflow, c.expected_total, c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       coalesce(c.set_revision, c.revision), c.updated_at, c.finish_by,
+       coalesce(c.set_revision, c.revision), c.updated_at, `+campaignTimes+`,
        coalesce(g.delivered, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
        coalesce(g.backlog, 0), coalesce(g.retrying, 0), coalesce(g.in_flight, 0), g.done_at, g.updated_at
 FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.id `+clause, args...)
@@ -296,17 +294,16 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (CampaignRow, error) {
 		var c CampaignRow
-		var per int64
-		var ttl *int64
-		err := row.Scan(&c.ID, &c.SendRate, &per, &c.Burst, &c.Status, &c.PausedUntil, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.StartsAt, &c.EndsAt, &c.ActiveHours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &c.Ramp, &c.RampSince, &c.Overflow, &ttl, &c.ExpectedTotal, &c.Note, &c.Quotas,
-			&c.Revision, &c.UpdatedAt, &c.FinishBy, &c.Progress.Delivered, &c.Progress.Dead, &c.Progress.Expired,
-			&c.Progress.Cancelled, &c.Progress.Rejected, &c.Progress.Capped, &c.Progress.Backlog,
-			&c.Progress.Retrying, &c.Progress.InFlight, &c.Progress.DoneAt, &c.Progress.UpdatedAt)
-		c.Progress.complete(time.Now(), c.ExpectedTotal)
+		var per, ttl int64
+		p := &c.Progress
+		err := row.Scan(&c.ID, &c.SendRate, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
+			&c.ActiveHours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &c.Ramp, &c.Overflow, &c.ExpectedTotal, &c.Note, &c.Quotas,
+			&c.Revision, &c.UpdatedAt, &per, &ttl, &c.StartsAt, &c.EndsAt, &c.RampSince, &c.PausedUntil, &c.FinishBy,
+			&p.Delivered, &p.Dead, &p.Expired, &p.Cancelled, &p.Rejected, &p.Capped, &p.Backlog, &p.Retrying, &p.InFlight, &p.DoneAt, &p.UpdatedAt)
+		p.complete(time.Now(), c.ExpectedTotal)
 		c.SendPer = notation.FormatSpan(micros(per))
-		if ttl != nil {
-			c.JobTTL = notation.FormatSpan(micros(*ttl))
+		if ttl != 0 {
+			c.JobTTL = notation.FormatSpan(micros(ttl))
 		}
 		return c, err
 	})

@@ -264,8 +264,8 @@ func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, 
 
 func queryDestinations(ctx context.Context, q querier, answers, clause string, args ...any) ([]DestinationRow, error) {
 	rows, err := q.Query(ctx, `
-SELECT d.id, coalesce(d.sink, ''), d.url, d.headers, d.secrets, d.max_in_flight, d.disabled_at, coalesce(d.disabled_reason, ''),
-       d.failing_since, d.revision, d.created_at, d.updated_at,
+SELECT d.id, coalesce(d.sink, ''), d.url, d.headers, d.secrets, d.max_in_flight, coalesce(d.disabled_reason, ''), `+endpointTimes+`,
+       d.revision, d.created_at, d.updated_at,
        coalesce(g.delivered, 0), coalesce(g.rejected, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.capped, 0),
        coalesce(g.waiting, 0), g.updated_at, `+answers+`
 FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destination_id = d.id `+clause, args...)
@@ -274,8 +274,8 @@ FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destinatio
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r DestinationRow, err error) {
 		p := &r.Progress
-		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledAt, &r.DisabledReason,
-			&r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt,
+		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledReason,
+			&r.DisabledAt, &r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt,
 			&p.Delivered, &p.Rejected, &p.Dead, &p.Expired, &p.Cancelled, &p.Capped, &p.Waiting, &p.UpdatedAt, &p.Answers)
 		r.State, r.Query, r.CreatedAt, r.UpdatedAt = r.Destination().State().String(), strings.Contains(r.URL, "?"), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
 		return r, err

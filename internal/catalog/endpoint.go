@@ -12,11 +12,15 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-const selectDestinations = `
-SELECT d.id, d.revision, coalesce(d.sink, ''), d.url, d.headers::text, d.secrets, d.max_in_flight,
-       CASE WHEN isfinite(d.disabled_at) THEN d.disabled_at END, coalesce(d.disabled_reason, ''),
-       CASE WHEN isfinite(d.failing_since) THEN d.failing_since END, d.renewed
+const (
+	// endpointTimes are the instants of a destination.
+	endpointTimes = `CASE WHEN isfinite(d.disabled_at) THEN d.disabled_at END, CASE WHEN isfinite(d.failing_since) THEN d.failing_since END`
+
+	selectDestinations = `
+SELECT d.id, d.revision, coalesce(d.sink, ''), d.url, d.headers::text, d.secrets, d.max_in_flight, coalesce(d.disabled_reason, ''), d.renewed,
+       ` + endpointTimes + `
 FROM pacer.destinations d WHERE d.revision > $1`
+)
 
 // endpointEntry is a row of destinations.
 type endpointEntry struct {
@@ -31,7 +35,7 @@ func readEndpoint(rows pgx.Rows, words *interner) (*endpointEntry, error) {
 	var e delivery.Destination
 	var headers string
 	var disabled, failing *time.Time
-	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &disabled, &e.DisabledReason, &failing, &e.Renewed)
+	err := rows.Scan(&e.ID, &e.Revision, &e.Sink, &e.URL, &headers, &e.Secrets, &e.MaxInFlight, &e.DisabledReason, &e.Renewed, &disabled, &failing)
 	if err != nil {
 		return nil, err
 	}

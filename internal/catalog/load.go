@@ -21,17 +21,19 @@ const (
 	// selectGiven reads the last revision that was given out, if the user may see it.
 	selectGiven = `SELECT last_value FROM pg_sequences WHERE schemaname = 'pacer' AND sequencename = 'revisions'`
 
-	selectCampaigns = `
-SELECT c.id, c.revision, trim_scale(c.send_rate)::text,
-       least(greatest(extract(epoch FROM c.send_per) * 1000000, -1), 9e15)::bigint,
-       c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight,
+	// campaignTimes are the durations and the instants of a campaign.
+	campaignTimes = `least(greatest(extract(epoch FROM c.send_per) * 1000000, -1), 9e15)::bigint,
+       least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
        CASE WHEN isfinite(c.starts_at) THEN c.starts_at END, CASE WHEN isfinite(c.ends_at) THEN c.ends_at END,
-       c.overflow, least(greatest(extract(epoch FROM coalesce(c.job_ttl, '0')) * 1000000, -1), 9e15)::bigint,
-       coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
        CASE WHEN isfinite(c.ramp_since) THEN c.ramp_since END, CASE WHEN isfinite(c.paused_until) THEN c.paused_until END,
+       CASE WHEN isfinite(c.finish_by) THEN c.finish_by END`
+
+	selectCampaigns = `
+SELECT c.id, c.revision, trim_scale(c.send_rate)::text, c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.overflow,
+       coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''),
-       CASE WHEN isfinite(c.finish_by) THEN c.finish_by END, coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision)
+       coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision),
+       ` + campaignTimes + `
 FROM pacer.campaigns c WHERE c.revision > $1`
 
 	// selectQuota has the columns of scanQuota; the windows are in the form of delivery.Window.

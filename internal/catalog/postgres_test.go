@@ -347,6 +347,11 @@ func TestUnusableRows(t *testing.T) {
 			t.Errorf("campaign %s: invalid %q", id, c.Invalid)
 		}
 	}
+	a := adminOver(p)
+	equal(t, "campaigns that are listed", len(try(a.ListCampaigns(t.Context()))(t)), len(s.Campaigns))
+	equal(t, "quotas that are listed", len(try(listQuotas(t.Context(), a))(t)), len(quotas))
+	run(t, conn, `INSERT INTO pacer.destinations (id, url, disabled_at) VALUES ('shop-7', 'https://a.example/', 'infinity')`)
+	equal(t, "destinations that are listed", len(try(a.DestinationsAfter(t.Context(), "", 10))(t)), 1)
 	held := len(campaigns) + len(quotas) // with orphan and spa ce, without the two that can be used
 	equal(t, "campaigns", len(s.Campaigns), held+2)
 	p.request(true)

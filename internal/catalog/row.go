@@ -77,9 +77,8 @@ func (r *campaignRecord) schedule(c *delivery.Campaign, known *interner) (err er
 
 // read converts the current row. Text is taken from the raw values, so that what many rows have in common is kept once.
 func (r *campaignRecord) read(rows pgx.Rows, raw [][]byte, words *interner) (*campaignEntry, error) {
-	err := rows.Scan(nil, &r.Revision, nil, &r.per, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, &r.startsAt, &r.endsAt,
-		nil, &r.ttl, &r.ExpectedTotal, nil, nil, nil, &r.rampSince, &r.pausedUntil, nil, nil, nil,
-		&r.finishBy, &r.finishRate, &r.Repaced)
+	err := rows.Scan(nil, &r.Revision, nil, &r.Burst, nil, nil, &r.PriorityWeight, &r.MaxInFlight, nil, &r.ExpectedTotal, nil, nil, nil, nil, nil, nil,
+		&r.finishRate, &r.Repaced, &r.per, &r.ttl, &r.startsAt, &r.endsAt, &r.rampSince, &r.pausedUntil, &r.finishBy)
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +90,16 @@ func (r *campaignRecord) read(rows pgx.Rows, raw [][]byte, words *interner) (*ca
 		return &s
 	}
 	r.ID, r.rate = string(raw[0]), string(raw[2])
-	r.Status, r.Sink, r.Overflow = delivery.Status(words.text(raw[5])), words.text(raw[6]), delivery.Overflow(words.text(raw[11]))
-	r.hours, r.zone, r.ramp = text(14), words.text(raw[15]), text(16)
-	r.zoneMissing, r.avoid = words.text(raw[20]), words.text(raw[21])
-	quotas, ok := words.lists[string(raw[19])]
+	r.Status, r.Sink, r.Overflow = delivery.Status(words.text(raw[4])), words.text(raw[5]), delivery.Overflow(words.text(raw[8]))
+	r.hours, r.zone, r.ramp = text(10), words.text(raw[11]), text(12)
+	r.zoneMissing, r.avoid = words.text(raw[14]), words.text(raw[15])
+	quotas, ok := words.lists[string(raw[13])]
 	if !ok {
-		field := rows.FieldDescriptions()[19]
-		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[19], &quotas); err != nil {
+		field := rows.FieldDescriptions()[13]
+		if err := rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, raw[13], &quotas); err != nil {
 			return nil, err
 		}
-		words.lists[string(raw[19])] = quotas
+		words.lists[string(raw[13])] = quotas
 	}
 	c := r.campaign(words)
 	return &campaignEntry{row: c, fault: c.Invalid, quotas: quotas}, nil
