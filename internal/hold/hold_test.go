@@ -106,6 +106,8 @@ func TestEveryCause(t *testing.T) {
 			"outside its active hours until 2026-11-21T09:00:00Z", "--active-hours none"},
 		"throttled": {func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: in(time.Minute)}} }, Gate, in(time.Minute),
 			"the gate of its sink receiver is closed until 2026-11-20T12:01:00Z, as the destination asked", "pacer sink open receiver"},
+		"throttled for a moment": {func(e *Evidence) { e.Gates = []delivery.Gate{{Sink: "receiver", Until: in(time.Second)}} }, Gate, time.Time{},
+			"closed, as the destination asked to wait; one job a second is tried", "wait; the first job that it takes opens the gate"},
 		"failing": {func(e *Evidence) {
 			e.Gates = []delivery.Gate{{Sink: "receiver", Cause: delivery.GateFailing, Until: in(time.Second)}}
 		}, Gate, time.Time{}, "as the sink does not work; one job a second is tried", "repair the destination"},

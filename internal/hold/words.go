@@ -132,23 +132,19 @@ func (a *Answer) gateWords() (why, remedy string) {
 		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination),
 			"create, repair or enable it: pacer destination show " + a.destination
 	}
-	until, wait := "", "; one job a second is tried"
-	if !a.Until.IsZero() {
-		until, wait = " until "+instant(a.Until), ""
-	}
-	because := "as the sink does not work"
-	remedy = "repair the destination; the first job that it takes opens the gate"
+	because, tried, remedy := "as the sink does not work", "; one job a second is tried", "repair the destination; the first job that it takes opens the gate"
 	switch a.gate {
 	case delivery.GateThrottled:
-		because = "as the destination asked to wait"
+		because, remedy = "as the destination asked to wait", "wait; the first job that it takes opens the gate"
 	case delivery.GateMisconfigured:
 		because = "as the destination refuses the credentials or the settings of the sink"
 		remedy = fmt.Sprintf("correct sinks.%s; the log of the daemons says what it answers", a.sink)
 	}
+	until := ""
 	if !a.Until.IsZero() {
-		remedy = "wait, or open it: pacer sink open " + a.sink
+		until, tried, remedy = " until "+instant(a.Until), "", "wait, or open it: pacer sink open "+a.sink
 	}
-	return fmt.Sprintf("the gate of its sink %s is closed%s, %s%s", a.sink, until, because, wait), remedy
+	return fmt.Sprintf("the gate of its sink %s is closed%s, %s%s", a.sink, until, because, tried), remedy
 }
 
 func (a *Answer) quotaWords() (why, remedy string) {
