@@ -83,17 +83,32 @@ func (c QuotaChange) validate(id string) error {
 	return nil
 }
 
-// maxWait returns the value of max_wait to be stored; nil: it stays, and empty: null.
-func (c QuotaChange) maxWait() (*string, error) {
-	if c.MaxWait == nil || *c.MaxWait == "" || *c.MaxWait == "0" {
-		return c.MaxWait, nil
+// maxWait returns the value of max_wait to be stored; nil is null.
+func (c QuotaChange) maxWait() (*time.Duration, error) {
+	if orZero(c.MaxWait) == "" {
+		return nil, nil //nolint:nilnil // as long as it may
 	}
 	d, err := notation.ParseSpan(*c.MaxWait)
 	if err != nil {
 		return nil, invalid("max_wait: %s", err)
 	}
-	text := fmt.Sprintf("%d microseconds", d.Microseconds())
-	return &text, nil
+	return &d, nil
+}
+
+func (c QuotaChange) assignment(id string) *assignment {
+	a := assign(id)
+	if wait, err := c.maxWait(); c.MaxWait != nil && err == nil { // checked by validate
+		a.set("max_wait", wait)
+	}
+	setIf(a, "on_store_failure", c.OnStoreFailure, asIs)
+	setIf(a, "mode", c.Mode, asIs)
+	setIf(a, "spend", c.Spend, asIs)
+	setIf(a, "rollout", c.Rollout, asIs)
+	setIf(a, "unit", c.Unit, asIs)
+	setIf(a, "per", c.Per, asIs)
+	setIf(a, "keyless", c.Keyless, asIs)
+	setIf(a, "count", c.Count, asIs)
+	return a
 }
 
 // ParseWindows is notation.ParseWindows with the limits of the schema.
@@ -164,31 +179,30 @@ func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 // between. (With ON CONFLICT the triggers would see a new row first, and refuse values that suit only the existing
 // one.)
 func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
-	shard, err := c.shard(ctx, tx)
-	if err != nil {
-		return err
+	var with *QuotaRow
+	if c.With != nil {
+		other, err := oneQuota(ctx, tx, *c.With)
+		if err != nil {
+			return err
+		}
+		with = &other
 	}
-	var is int
-	wait, err := c.maxWait()
-	if err != nil {
-		return err
-	}
-	err = tx.QueryRow(ctx, `UPDATE pacer.quotas SET on_store_failure = coalesce($2, on_store_failure),
-    mode = coalesce($3, mode), spend = coalesce($4, spend), rollout = coalesce($5, rollout), unit = coalesce($6, unit), per = coalesce($7, per),
-    max_wait = CASE WHEN $8::text IS NULL THEN max_wait ELSE nullif($8, '')::interval END,
-    keyless = coalesce($9, keyless), count = coalesce($10, count)
-WHERE id = $1 RETURNING shard`, id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, c.Per, wait, c.Keyless, c.Count).Scan(&is)
+	set, shard := c.assignment(id), 0
+	err := tx.QueryRow(ctx, set.statement(`UPDATE pacer.quotas SET (%s) = ROW (%s) WHERE id = $1 RETURNING shard`), set.values...).Scan(&shard)
 	switch {
-	case err == nil && shard != nil && *shard != is:
+	case err == nil && with != nil && with.Shard != shard:
 		return invalid("quota %s lives in shard %d, quota %s in shard %d; counts stay where they are: create a quota with another id",
-			id, is, *c.With, *shard)
+			id, shard, *c.With, with.Shard)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO pacer.quotas (id, on_store_failure, mode, spend, rollout, unit, shard, per, max_wait, keyless, count)
-VALUES ($1, coalesce($2, $11), coalesce($3, 'strict'), coalesce($4, 'greedy'), coalesce($5, 100), coalesce($6, 'units'), $7,
-    $8, nullif($9, '')::interval, coalesce($10, 'dead'), coalesce($12, 'attempts'))`,
-		id, c.OnStoreFailure, c.Mode, c.Spend, c.Rollout, c.Unit, shard, c.Per, wait, c.Keyless, c.storePolicy(), c.Count)
+	if c.OnStoreFailure == nil {
+		set.set("on_store_failure", c.storePolicy())
+	}
+	if with != nil { // otherwise a trigger chooses
+		set.set("shard", with.Shard)
+	}
+	_, err = tx.Exec(ctx, set.statement(`INSERT INTO pacer.quotas (%s) VALUES (%s)`), set.values...)
 	return err
 }
 
@@ -199,18 +213,6 @@ func (c QuotaChange) storePolicy() string {
 		return delivery.PolicyOpen
 	}
 	return delivery.PolicyClosed
-}
-
-// shard returns the shard of the quota named by With, nil if none is named.
-func (c QuotaChange) shard(ctx context.Context, tx pgx.Tx) (*int, error) {
-	if c.With == nil {
-		return nil, nil //nolint:nilnil // a trigger chooses
-	}
-	other, err := oneQuota(ctx, tx, *c.With)
-	if err != nil {
-		return nil, err
-	}
-	return &other.Shard, nil
 }
 
 // replaceWindows replaces the windows of the quota; unchanged windows are not written.

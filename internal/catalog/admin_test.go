@@ -93,6 +93,10 @@ func TestAdminQuotas(t *testing.T) {
 	third := set(QuotaChange{Rollout: new(int64(0))})
 	equal(t, "words", words(third), []any{"open", "eventual", "even", "bytes", int64(0), 0})
 	equal(t, "windows", third.Windows, second.Windows)
+	for _, wait := range []string{"6h", "0", ""} {
+		want := map[string]time.Duration{"6h": 6 * time.Hour, "": -time.Microsecond}[wait]
+		equal(t, "wait of "+wait, try(a.SetQuota(ctx, "cap", QuotaChange{Per: new("to"), MaxWait: &wait}))(t).MaxWait, want)
+	}
 	// A quota spent evenly may get a great window together with greed, and no sooner.
 	great := []delivery.Window{{Span: day, Limit: model.MaxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
 	refused(t, ErrInvalid, "must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36")(
@@ -112,7 +116,7 @@ func TestAdminQuotas(t *testing.T) {
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t)
 	equal(t, "campaigns", try(a.GetQuota(ctx, "smev"))(t).Campaigns, []string{"spring"})
 	equal(t, "windows", len(spelled("").Windows), 0)
-	if all := try(listQuotas(ctx, a))(t); len(all) != 1 || all[0].ID != "smev" {
+	if all := try(listQuotas(ctx, a))(t); len(all) != 2 || all[1].ID != "smev" {
 		t.Errorf("%+v", all)
 	}
 }

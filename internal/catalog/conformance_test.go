@@ -350,8 +350,14 @@ type memoryEditor struct{ m *Memory }
 func (e memoryEditor) campaign(id string, rate int64, quotas ...string) {
 	e.m.PutCampaign(delivery.Campaign{ID: id, Rate: delivery.PerSecond(rate)}, quotas...)
 }
-func (e memoryEditor) rate(id string, rate int64)               { e.m.SetRate(id, delivery.PerSecond(rate)) }
-func (e memoryEditor) status(id string, status delivery.Status) { e.m.SetStatus(id, status) }
+
+func (e memoryEditor) rate(id string, rate int64) {
+	e.m.ChangeCampaign(id, func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(rate) })
+}
+
+func (e memoryEditor) status(id string, status delivery.Status) {
+	e.m.ChangeCampaign(id, func(c *delivery.Campaign) { c.Status = status })
+}
 
 func (e memoryEditor) remove(campaign string) {
 	e.m.change(func(s *state, revision int64) {

@@ -46,10 +46,10 @@ type DestinationReports struct {
 	log   *slog.Logger
 	wake  retry.Signal
 
+	disabled time.Time    // when Run last logged that one is disabled
 	count    atomic.Int64 // of reports
 	mu       sync.Mutex   // guards what follows
 	reports  map[string]*report
-	disabled time.Time // when it was last logged that one is disabled
 }
 
 // report is what is known of one destination and was not seen in its row yet. One of these is still to be written, or nothing.

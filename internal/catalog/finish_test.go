@@ -85,7 +85,7 @@ func TestMemorySpreads(t *testing.T) {
 	if after.FinishRate != delivery.PerSecond(2) || after.Revision <= before.Revision || after.Revision-after.Repaced != before.Revision {
 		t.Errorf("%+v", after)
 	}
-	m.SetRate("c", delivery.PerSecond(7))
+	m.ChangeCampaign("c", func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(7) })
 	if c := m.Snapshot().Campaign("c"); c.Revision-c.Repaced <= before.Revision {
 		t.Errorf("a change of the rate does not show: %+v", c)
 	}

@@ -79,18 +79,8 @@ func (m *Memory) PutQuota(q delivery.Quota) {
 	})
 }
 
-// SetRate changes the rate of a campaign; it returns false if there is no such campaign.
-func (m *Memory) SetRate(campaign string, rate delivery.Rate) bool {
-	return m.alter(campaign, func(c *delivery.Campaign) { c.Rate = rate })
-}
-
-// SetStatus changes the status of a campaign; it returns false if there is no such campaign.
-func (m *Memory) SetStatus(campaign string, status delivery.Status) bool {
-	return m.alter(campaign, func(c *delivery.Campaign) { c.Status = status })
-}
-
-// alter replaces a campaign by a changed copy, since one in a snapshot is immutable.
-func (m *Memory) alter(campaign string, mutate func(*delivery.Campaign)) (found bool) {
+// ChangeCampaign replaces a campaign by a changed copy, since one in a snapshot is immutable; it returns false if there is no such campaign.
+func (m *Memory) ChangeCampaign(campaign string, mutate func(*delivery.Campaign)) (found bool) {
 	m.change(func(s *state, revision int64) {
 		entry, ok := s.campaigns[campaign]
 		if !ok {
@@ -153,7 +143,7 @@ func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) err
 // SpreadCampaigns sets the rates of campaigns until their finish_by, as Postgres.SpreadCampaigns does.
 func (m *Memory) SpreadCampaigns(_ context.Context, rates map[string]int64) error {
 	for id, n := range rates {
-		m.alter(id, func(c *delivery.Campaign) {
+		m.ChangeCampaign(id, func(c *delivery.Campaign) {
 			revision := c.Revision
 			c.FinishRate, _ = delivery.NewRate(n, time.Hour)
 			c.Repaced += m.state.revision - revision

@@ -91,7 +91,7 @@ func TestMemoryRamps(t *testing.T) {
 		t.Errorf("%+v, %+v", c, ramp)
 	}
 	for _, rate := range []int64{100_000, 50} {
-		m.SetRate("c", delivery.PerSecond(rate))
+		m.ChangeCampaign("c", func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(rate) })
 		if c := m.Snapshot().Campaign("c"); strings.Contains(c.Invalid, "10000 steps") != (rate > 50) {
 			t.Errorf("%+v", c)
 		}

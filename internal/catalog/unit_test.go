@@ -111,7 +111,7 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 	if c := m.Snapshot().Campaign("orphan"); c.Invalid != "" || len(c.Quotas) != 1 {
 		t.Errorf("%+v", c)
 	}
-	if m.SetRate("nobody", delivery.PerSecond(1)) || m.SetStatus("nobody", delivery.StatusPaused) {
+	if m.ChangeCampaign("nobody", func(*delivery.Campaign) { t.Error("there is no such campaign") }) {
 		t.Error("changed an unknown campaign")
 	}
 }

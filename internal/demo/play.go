@@ -113,11 +113,11 @@ func (st *environment) change(a step) {
 	c := &st.seen.Campaigns[slices.IndexFunc(st.seen.Campaigns, func(c campaignObservations) bool { return c.ID == a.campaign })]
 	if a.rate > 0 {
 		rate := delivery.PerSecond(a.rate)
-		st.catalog.SetRate(a.campaign, rate)
+		st.catalog.ChangeCampaign(a.campaign, func(c *delivery.Campaign) { c.Rate = rate })
 		c.Rates = append(c.Rates, count.RateChange{At: now, Rate: rate})
 		return
 	}
-	st.catalog.SetStatus(a.campaign, a.status)
+	st.catalog.ChangeCampaign(a.campaign, func(c *delivery.Campaign) { c.Status = a.status })
 	if a.status == delivery.StatusPaused {
 		c.Paused = append(c.Paused, count.Interval{From: now, To: 1 << 62}) // until the end, unless it is resumed
 	} else if last := len(c.Paused) - 1; last >= 0 {
