@@ -178,9 +178,10 @@ func (d *database) close() {
 
 // do runs one operation within the limit. Its error says what the operation was, unless that is "", and what the remedy is.
 func (d *database) do(ctx context.Context, what string, operate func(context.Context, *pgxpool.Pool) error) error {
-	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
+	within := time.Until(deadline).Round(10 * time.Millisecond)
 	pool, err := d.pool()
 	if err == nil {
 		err = operate(ctx, pool)
@@ -189,7 +190,7 @@ func (d *database) do(ctx context.Context, what string, operate func(context.Con
 		err = explain(err)
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable) {
 			err = inLine(fmt.Sprintf("the database did not answer within %s; is it overloaded, or does an open transaction hold what is to be changed?",
-				time.Since(begun).Round(10*time.Millisecond)), err)
+				within), err)
 		}
 	}
 	if err != nil && what != "" {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -60,14 +61,16 @@ FROM pacer.quotas q WHERE q.revision > $1`
 )
 
 // load brings the state up to date in one consistent read and publishes it.
-func (p *Postgres) load(ctx context.Context, full bool) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
+func (p *Postgres) load(ctx context.Context, all bool) error {
 	started := time.Now()
-	p.resume(ctx)
-	changed, full, err := p.read(ctx, full)
+	var changed, full bool
+	err := p.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		p.resume(ctx, pool)
+		changed, full, err = p.read(ctx, pool, all)
+		return err
+	})
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	kind := loadIncremental
 	if full {
@@ -136,11 +139,7 @@ func (p *Postgres) canSend(c *delivery.Campaign) bool {
 }
 
 // read updates p.state from one snapshot of the database. After an error the state is unchanged.
-func (p *Postgres) read(ctx context.Context, all bool) (changed, full bool, err error) {
-	pool, err := p.database.pool()
-	if err != nil {
-		return false, false, err
-	}
+func (p *Postgres) read(ctx context.Context, pool *pgxpool.Pool, all bool) (changed, full bool, err error) {
 	if all {
 		if err := checkSchema(ctx, pool); err != nil {
 			return false, false, err

@@ -3,6 +3,8 @@ package catalog
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // resumeEvery is the time between two attempts to end a pause. The clock of the database decides, and may be behind.
@@ -29,16 +31,13 @@ func (p *Postgres) nextResume() time.Time {
 
 // resume asks the database to end the pauses that are over, if there are any. All daemons ask, and the first one does it. The catalog
 // then reads it like any change.
-func (p *Postgres) resume(ctx context.Context) {
+func (p *Postgres) resume(ctx context.Context, pool *pgxpool.Pool) {
 	now := time.Now()
 	if next := p.nextResume(); next.IsZero() || next.After(now) {
 		return
 	}
 	p.resumeAt = now.Add(resumeEvery)
-	pool, err := p.database.pool()
-	if err == nil {
-		_, err = pool.Exec(ctx, `SELECT pacer.resume_due()`)
-	}
+	_, err := pool.Exec(ctx, `SELECT pacer.resume_due()`)
 	if err == nil {
 		p.unpaused.Worked()
 		return

@@ -74,14 +74,17 @@ func (s *Set) Probe(ctx context.Context, prefix string) (c Condition, err error)
 // Evicting names the servers that may evict keys once their memory is full, with their policy.
 func (s *Set) Evicting(ctx context.Context) ([]string, error) {
 	servers, err := s.servers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var c Condition
-	for i := 0; i < len(servers) && err == nil; i++ {
-		if err = c.lookAtMemory(ctx, servers[i]); refusal(err) {
-			err = nil
+	for _, server := range servers {
+		if err := c.lookAtMemory(ctx, server); err != nil && !refusal(err) {
+			return nil, err
 		}
 	}
 	slices.Sort(c.Evicts)
-	return c.Evicts, err
+	return c.Evicts, nil
 }
 
 // servers returns a client of each master, which may be one of several in a cluster.
