@@ -49,24 +49,10 @@ type QuotaChange struct {
 	AtRevision *int64             `json:"-"` // that of the quota before; else the error is ErrStale
 }
 
-// validate returns in one line what the database would refuse.
+// validate returns in one line what is wrong with the id, the wait and the windows. The database checks the rest in as good words.
 func (c QuotaChange) validate(id string) error {
 	if !delivery.ValidID(id) {
 		return invalid("quota id %q %s", notation.Shorten(id), delivery.IDRule)
-	}
-	for _, word := range []struct {
-		field string
-		value *string
-	}{{"on_store_failure", c.OnStoreFailure}, {"mode", c.Mode}, {"spend", c.Spend}, {"unit", c.Unit}} {
-		if word.value == nil {
-			continue
-		}
-		if err := model.CheckWord(word.field, *word.value); err != nil {
-			return invalid("%s", err)
-		}
-	}
-	if c.Rollout != nil && (*c.Rollout < 0 || *c.Rollout > 100) {
-		return invalid("rollout must lie between 0 and 100 percent, not %d", *c.Rollout)
 	}
 	if _, err := c.maxWait(); err != nil {
 		return err
@@ -227,7 +213,8 @@ SELECT $1, n.* FROM unnest($2::interval[], $3::bigint[], $4::text[], $5::text[])
 SET max_units = excluded.max_units, algorithm = excluded.algorithm, anchor = excluded.anchor
 WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units, excluded.algorithm, excluded.anchor)`,
 		quota, spans, column(windows, func(w delivery.Window) int64 { return w.Limit }),
-		column(windows, func(w delivery.Window) string { return w.Algorithm }), column(windows, func(w delivery.Window) *string { return nullable(w.Anchor) }))
+		column(windows, func(w delivery.Window) string { return w.Algorithm }),
+		column(windows, func(w delivery.Window) *string { return nullable(w.Anchor) }))
 	return err
 }
 

@@ -33,7 +33,8 @@ const (
 SELECT c.id, c.revision, trim_scale(c.send_rate)::text, c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight, c.overflow,
        coalesce(c.expected_total, 0), c.active_hours::text, c.time_zone, c.ramp::text,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
-       coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), coalesce(c.finish_rate, 0), c.revision - coalesce(c.set_revision, c.revision),
+       coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), coalesce(c.finish_rate, 0),
+       c.revision - coalesce(c.set_revision, c.revision),
        ` + campaignTimes + `
 FROM pacer.campaigns c WHERE c.revision > $1`
 

@@ -124,7 +124,7 @@ func TestEveryCause(t *testing.T) {
 		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"store, which its keyed quota needs": {func(e *Evidence) {
 			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyLocalShare
-			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}}}
+			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", Windows: e.Campaign.Quotas[0].Windows}}
 		}, Store, time.Time{}, "Redis", "bring Redis back"},
 		"the shard of its quota": {func(e *Evidence) { delete(e.Windows, "provider") }, Store, time.Time{}, "Redis", "bring Redis back"},
 		"quota": {func(e *Evidence) {
@@ -206,7 +206,7 @@ func TestNothingHoldsIt(t *testing.T) {
 		},
 		"a store that its keyed quota need not ask": func(e *Evidence) {
 			e.Store, e.Windows, e.Campaign.Quotas[0].OnStoreFailure = true, nil, delivery.PolicyOpen
-			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", OnStoreFailure: delivery.PolicyOpen, Windows: []delivery.Window{{Span: time.Minute, Limit: 1}}}}
+			e.Campaign.Keyed = []*delivery.Quota{{ID: "cap", Per: "to", OnStoreFailure: delivery.PolicyOpen, Windows: e.Campaign.Quotas[0].Windows}}
 		},
 		"a shard that has other campaigns": func(e *Evidence) { e.Store, e.Board = true, nil },
 		"the store, and a quota that is tried out": func(e *Evidence) {

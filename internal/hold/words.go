@@ -88,7 +88,8 @@ func (a *Answer) words() (why, remedy string) {
 		return a.quotaWords()
 	case Share:
 		if a.quota.Mode == delivery.ModeEventual {
-			why = fmt.Sprintf("its quota %s of mode eventual seems to be used up, or none of eventual.roots answers, as the log of the daemons says", a.quota.ID)
+			why = fmt.Sprintf("its quota %s of mode eventual seems to be used up, or none of eventual.roots answers, as the log of the daemons says",
+				a.quota.ID)
 		} else {
 			why = fmt.Sprintf("its quota %s has too few units for it; other campaigns may share it", a.quota.ID)
 		}
@@ -132,7 +133,8 @@ func (a *Answer) gateWords() (why, remedy string) {
 		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination),
 			"create, repair or enable it: pacer destination show " + a.destination
 	}
-	because, tried, remedy := "as the sink does not work", "; one job a second is tried", "repair the destination; the first job that it takes opens the gate"
+	because, tried := "as the sink does not work", "; one job a second is tried"
+	remedy = "repair the destination; the first job that it takes opens the gate"
 	switch a.gate {
 	case delivery.GateThrottled:
 		because, remedy = "as the destination asked to wait", "wait; the first job that it takes opens the gate"
