@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
-	"math/bits"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/segmentio/kafka-go/compress"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -37,45 +37,28 @@ func (e *encoder) add(r *delivery.Record, now time.Time) {
 	}
 	e.last = max(e.last, at)
 	const attributes = 0 // of a record; they are not used
-	since, number, headers := at-e.first, int64(e.count), int64(len(r.Headers))
-	size := 1 + varintSize(since) + varintSize(number) + bytesSize(r.Key) + bytesSize(r.Value) + varintSize(headers)
+	since, number, headers := at-e.first, int32(e.count), int32(len(r.Headers))
+	size := 1 + kbin.VarlongLen(since) + kbin.VarintLen(number) + sizeOf(r.Key) + sizeOf(r.Value) + kbin.VarintLen(headers)
 	for _, h := range r.Headers {
-		size += varintSize(int64(len(h.Key))) + len(h.Key) + bytesSize(h.Value)
+		size += sizeOf(h.Key) + sizeOf(h.Value)
 	}
-	b := binary.AppendVarint(slices.Grow(e.records, size+binary.MaxVarintLen64), int64(size))
-	b = append(b, attributes)
-	b = binary.AppendVarint(b, since)
-	b = binary.AppendVarint(b, number)
-	b = appendBytes(b, r.Key)
-	b = appendBytes(b, r.Value)
-	b = binary.AppendVarint(b, headers)
+	b := kbin.AppendVarint(slices.Grow(e.records, size+binary.MaxVarintLen32), int32(size))
+	b = kbin.AppendInt8(b, attributes)
+	b = kbin.AppendVarlong(b, since)
+	b = kbin.AppendVarint(b, number)
+	b = kbin.AppendVarintBytes(b, r.Key)
+	b = kbin.AppendVarintBytes(b, r.Value)
+	b = kbin.AppendVarint(b, headers)
 	for _, h := range r.Headers {
-		b = binary.AppendVarint(b, int64(len(h.Key)))
-		b = append(b, h.Key...)
-		b = appendBytes(b, h.Value)
+		b = kbin.AppendVarintString(b, h.Key)
+		b = kbin.AppendVarintBytes(b, h.Value)
 	}
 	e.records = b
 	e.count++
 }
 
-// varintSize is how many bytes a number takes.
-func varintSize(n int64) int { return (bits.Len64(uint64(n<<1)^uint64(n>>63)|1) + 6) / 7 }
-
-// bytesSize is how many bytes appendBytes appends.
-func bytesSize(field []byte) int {
-	if field == nil {
-		return 1
-	}
-	return varintSize(int64(len(field))) + len(field)
-}
-
-// appendBytes appends a field with its length; nil is null.
-func appendBytes(b, field []byte) []byte {
-	if field == nil {
-		return binary.AppendVarint(b, -1)
-	}
-	return append(binary.AppendVarint(b, int64(len(field))), field...)
-}
+// sizeOf is how many bytes a field takes with its length; null is as long as an empty one.
+func sizeOf[F string | []byte](field F) int { return kbin.VarintLen(int32(len(field))) + len(field) }
 
 // set returns the batch with its length before it, as it is in a request, in memory of its own.
 func (e *encoder) set(compressed bool) []byte {

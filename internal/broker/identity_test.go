@@ -58,18 +58,3 @@ func TestBrokersHaveToKnowIDs(t *testing.T) {
 		t.Errorf("%s, %v", id, err)
 	}
 }
-
-func TestTagsOfAnAnswer(t *testing.T) {
-	for in, want := range map[string]string{
-		"\x00body": "body", "\x01\x05\x02xxbody": "body", "\x02\x05\x00\x85\x01\x01xbody": "body", "\x00": "",
-	} {
-		if rest, ok := withoutTags([]byte(in)); !ok || string(rest) != want {
-			t.Errorf("%q leaves %q, %t", in, rest, ok)
-		}
-	}
-	for _, in := range []string{"", "\x01", "\x01\x05", "\x01\x05\x02x", "\x80", "\x01\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x"} {
-		if rest, ok := withoutTags([]byte(in)); ok {
-			t.Errorf("%q leaves %q", in, rest)
-		}
-	}
-}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kbin"
+
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -99,85 +101,57 @@ func (r *records) read(rec *delivery.Record, size, from int64) error {
 		}
 		r.buf = r.buf[:len(r.buf)+n]
 	}
-	f := fields{b: r.buf}
-	f.begin(r.batch, rec)
-	if rec.Offset < from {
-		return f.err
+	body := kbin.Reader{Src: r.buf}
+	if r.begin(&body, rec); rec.Offset < from {
+		return whole(&body)
 	}
-	rec.Key, rec.Value = f.bytes(), f.bytes()
-	n := f.varint()
-	if n < 0 || n > int64(len(f.b)) { // each takes two bytes at least
+	rec.Key, rec.Value = body.VarintBytes(), body.VarintBytes()
+	n := int(body.Varint())
+	if n < 0 || n > len(body.Src) { // each takes two bytes at least
 		return errMalformed
 	}
 	before := r.headers
 	r.headers = r.headers[:0]
-	for i := range int(n) {
-		key := f.bytes()
+	for i := range n {
+		key := body.VarintBytes()
 		if i < len(before) && before[i].Key == string(key) {
-			r.headers = append(r.headers, delivery.Header{Key: before[i].Key, Value: f.bytes()})
+			r.headers = append(r.headers, delivery.Header{Key: before[i].Key, Value: body.VarintBytes()})
 		} else {
-			r.headers = append(r.headers, delivery.Header{Key: r.name(key), Value: f.bytes()})
+			r.headers = append(r.headers, delivery.Header{Key: r.name(key), Value: body.VarintBytes()})
 		}
 	}
 	rec.Headers = r.headers
-	return f.err
-}
-
-// fields parses a record. After an error it returns zeros.
-type fields struct {
-	b   []byte
-	err error
+	return whole(&body)
 }
 
 // begin parses what comes before the key.
-func (f *fields) begin(b logBatch, rec *delivery.Record) {
-	const attributes = 1 // of a record; they are not used
-	if len(f.b) < attributes {
-		f.err = errMalformed
-		return
-	}
-	f.b = f.b[attributes:]
-	rec.Time = time.UnixMilli(b.FirstTimestamp + f.varint())
-	rec.Offset = b.FirstOffset + f.varint()
+func (r *records) begin(body *kbin.Reader, rec *delivery.Record) {
+	body.Int8() // attributes, which are not used
+	rec.Time = time.UnixMilli(r.batch.FirstTimestamp + body.Varlong())
+	rec.Offset = r.batch.FirstOffset + int64(body.Varint())
 }
 
-func (f *fields) varint() int64 {
-	v, n := binary.Varint(f.b)
-	if n <= 0 {
-		f.err, f.b = errMalformed, nil
-		return 0
+// whole returns an error if the bytes of a record have ended early.
+func whole(body *kbin.Reader) error {
+	if !body.Ok() {
+		return errMalformed
 	}
-	f.b = f.b[n:]
-	return v
-}
-
-// bytes returns a field with its length; nil for null.
-func (f *fields) bytes() []byte {
-	n := f.varint()
-	if n > int64(len(f.b)) {
-		f.err, f.b = errMalformed, nil
-	}
-	if n < 0 || f.err != nil {
-		return nil
-	}
-	field := f.b[:n:n]
-	f.b = f.b[n:]
-	return field
+	return nil
 }
 
 // skip passes over a record that is larger than the limit.
 func (r *records) skip(rec *delivery.Record, size int64) error {
-	const head = 1 + 2*binary.MaxVarintLen64 // what fields.begin parses
-	begin, err := r.in.Peek(int(min(size, head)))
+	const head = 1 + 2*binary.MaxVarintLen64 // what begin parses
+	peeked, err := r.in.Peek(int(min(size, head)))
 	if err != nil {
 		return err
 	}
-	f := fields{b: begin}
-	if f.begin(r.batch, rec); f.err != nil {
-		return f.err
+	body := kbin.Reader{Src: peeked}
+	r.begin(&body, rec)
+	if _, err = io.CopyN(io.Discard, &r.in, size); err != nil {
+		return err
 	}
-	_, err = io.CopyN(io.Discard, &r.in, size)
-	return err
+	return whole(&body)
 }
 
 // tooLarge describes a record that was passed over.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -78,11 +79,7 @@ func exchangedUpTo[R kmsg.Response](
 	if err != nil {
 		return response, nil, err
 	}
-	response, ok := answer.Response.(R)
-	if !ok {
-		return response, nil, fmt.Errorf("unexpected answer %T", answer.Response)
-	}
-	return response, func() { keepBody(answer.body) }, nil
+	return answer.Response.(R), func() { keepBody(answer.body) }, nil
 }
 
 // bodies have memory for answers to come.
@@ -133,31 +130,15 @@ func exchange(conn io.ReadWriter, request kmsg.Request, answer kmsg.Response, ac
 	if _, err = io.CopyN(body, conn, size); err != nil {
 		return nil, err
 	}
-	content, ok := body.Bytes(), true
-	if answer.IsFlexible() && request.Key() != int16(protocol.ApiVersions) {
-		content, ok = withoutTags(content)
-	}
-	if !ok {
-		return nil, errors.New("the header of an answer ends early")
-	}
-	return body, answer.ReadFrom(content)
-}
-
-// withoutTags skips the tags that end the header of an answer.
-func withoutTags(b []byte) (rest []byte, ok bool) {
-	next := func() (v uint64) {
-		v, n := binary.Uvarint(b)
-		ok = ok && n > 0
-		b = b[max(n, 0):]
-		return v
-	}
-	ok = true
-	for tags := next(); ok && tags > 0; tags-- {
-		next() // the tag
-		size := next()
-		if ok = ok && size <= uint64(len(b)); ok {
-			b = b[size:]
+	content := kbin.Reader{Src: body.Bytes()}
+	if answer.IsFlexible() { // its header ends with tags
+		for tags := content.Uvarint(); tags > 0 && content.Ok(); tags-- {
+			content.Uvarint()
+			content.Span(int(content.Uvarint()))
 		}
 	}
-	return b, ok
+	if !content.Ok() {
+		return nil, errors.New("the header of an answer ends early")
+	}
+	return body, answer.ReadFrom(content.Src)
 }
