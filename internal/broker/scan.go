@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,94 +25,62 @@ var scanBackoff = retry.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.S
 // element.
 func (c *Client) Scan(ctx context.Context, at Partition, from int64) iter.Seq2[delivery.Record, error] {
 	return func(yield func(delivery.Record, error) bool) {
-		s := &scanner{client: c, at: at, offset: max(0, from)}
-		if err := s.run(ctx, func(r delivery.Record) bool { return yield(r, nil) }); err != nil {
-			yield(delivery.Record{}, fmt.Errorf("read %s at offset %d: %w", at, s.offset, err))
+		from = max(0, from)
+		err := c.scan(ctx, at, &from, func(r *delivery.Record) bool { return yield(Clone(r), nil) })
+		if err != nil && !errors.Is(err, errScanned) {
+			yield(delivery.Record{}, fmt.Errorf("read %s at offset %d: %w", at, from, err))
 		}
 	}
 }
 
-// scanner walks one partition.
-type scanner struct {
-	client  *Client
-	at      Partition
-	offset  int64 // the next one to be read
-	stopped bool  // the consumer of the sequence has stopped
-}
+// errScanned ends a scan: its end is reached, or nobody wants more.
+var errScanned = errors.New("scanned")
 
-// run yields records until the end, or until yield returns false.
-func (s *scanner) run(ctx context.Context, yield func(delivery.Record) bool) error {
-	ends, err := s.client.edge(ctx, s.at, Latest)
+// scan moves next through a partition, until yield returns false or the end is reached.
+func (c *Client) scan(ctx context.Context, at Partition, next *int64, yield func(*delivery.Record) bool) error {
+	ends, err := c.edge(ctx, at, Latest)
 	if err != nil {
 		return err
 	}
-	end, failures := ends[s.at], 0
-	for s.offset < end && !s.stopped {
-		before := s.offset
-		err := s.fetch(ctx, end, yield)
-		if s.offset > before {
+	for failures := 0; *next < ends[at]; {
+		before := *next
+		out, err := c.Fetch(ctx, FetchRequest{
+			Partition: at, Offset: before, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait,
+		}, func(rec *delivery.Record) error {
+			if rec.Offset >= ends[at] {
+				return errScanned
+			}
+			*next = rec.Offset + 1
+			if !yield(rec) {
+				return errScanned
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errScanned):
+			return err
+		case OutOfRange(err): // records were deleted meanwhile
+			var begins map[Partition]int64
+			if begins, err = c.edge(ctx, at, Earliest); err == nil && begins[at] <= *next {
+				return nil // they were lost with a leader
+			}
+			*next = max(*next, begins[at])
+		case err == nil:
+			if *next = max(*next, out.Next); out.Hidden > 0 && *next >= out.End {
+				return nil // an open transaction hides the rest
+			}
+		}
+		if *next > before {
 			failures = 0
 			continue
 		}
-		if s.stopped {
-			return nil
-		}
 		if failures++; failures >= scanAttempts {
-			if err == nil {
-				err = errors.New("the broker answers without records")
-			}
-			return err
+			return cmp.Or(err, errors.New("the broker answers without records"))
 		}
 		if err := retry.Sleep(ctx, scanBackoff.Delay(failures)); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-var errScanned = errors.New("scanned")
-
-// fetch sends one request and yields its records.
-func (s *scanner) fetch(ctx context.Context, end int64, yield func(delivery.Record) bool) error {
-	out, err := s.client.Fetch(ctx, FetchRequest{
-		Partition: s.at, Offset: s.offset, MaxBytes: scanMaxBytes, MaxWait: scanMaxWait,
-	}, func(rec *delivery.Record) error {
-		if rec.Offset >= end {
-			return errScanned
-		}
-		s.offset = rec.Offset + 1
-		if s.stopped = !yield(Clone(rec)); s.stopped {
-			return errScanned
-		}
-		return nil
-	})
-	switch {
-	case err == nil:
-		if s.offset = max(s.offset, out.Next); out.Hidden > 0 && s.offset >= out.End {
-			s.offset = end // an open transaction hides the rest
-		}
-	case errors.Is(err, errScanned):
-		if !s.stopped {
-			s.offset = end // only markers lie between the last record and the end
-		}
-		return nil
-	case OutOfRange(err):
-		return s.skipDeleted(ctx, end)
-	}
-	return err
-}
-
-// skipDeleted moves on to the earliest record, after records were deleted during the scan.
-func (s *scanner) skipDeleted(ctx context.Context, end int64) error {
-	begins, err := s.client.edge(ctx, s.at, Earliest)
-	if err != nil {
-		return err
-	}
-	first := begins[s.at]
-	if first <= s.offset { // beyond the end: records were lost with a leader
-		first = end
-	}
-	s.offset = first
 	return nil
 }
 
