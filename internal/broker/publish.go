@@ -37,8 +37,8 @@ type ProducerOptions struct {
 	Round func(acked int64) error
 }
 
-// Producer publishes records for the command line: at most one batch of 500 records and 512 KiB per partition at a
-// time, acks=all. A batch whose answer was lost is sent again, so a record may be written twice, with the same job id.
+// Producer publishes records for the command line: at most one batch per partition at a time, of 500 records, or as many as
+// exceed 512 KiB, acks=all. A batch whose answer was lost is sent again, so a record may be written twice, with the same job id.
 // Safe for concurrent use.
 type Producer struct{ opts ProducerOptions }
 
@@ -100,8 +100,7 @@ type publication struct {
 	line  chan delivery.Record
 
 	// Owned by the goroutine of the writer.
-	next  int              // partition of the next record
-	left  *delivery.Record // a record that did not fit into its batch
+	next  int // partition of the next record
 	acked int64
 }
 
@@ -122,9 +121,10 @@ func (u *publication) read(ctx context.Context, records iter.Seq2[delivery.Recor
 
 // run writes the records, round by round.
 func (u *publication) run(ctx context.Context) error {
-	for open := true; open || u.left != nil; {
+	for open := true; open; {
 		var chunks []Chunk[delivery.Record]
 		chunks, open = u.collect(ctx)
+		chunks = slices.DeleteFunc(chunks, func(c Chunk[delivery.Record]) bool { return len(c.Items) == 0 })
 		if err := u.write(ctx, chunks); err != nil {
 			return err
 		}
@@ -137,37 +137,25 @@ func (u *publication) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// collect distributes records to the partitions until one of them has a full batch, no record has come for the linger time, or the
-// channel is closed. A closed channel makes open false. A record that does not fit is kept for the next round.
+// collect distributes records to the partitions until one of them has a full batch, the linger time is over, or the channel is closed. A
+// closed channel makes open false.
 func (u *publication) collect(ctx context.Context) (chunks []Chunk[delivery.Record], open bool) {
 	chunks, bytes := make([]Chunk[delivery.Record], len(u.to)), make([]int, len(u.to))
 	for i, at := range u.to {
 		chunks[i].To = at
 	}
-	defer func() {
-		chunks = slices.DeleteFunc(chunks, func(c Chunk[delivery.Record]) bool { return len(c.Items) == 0 })
-	}()
-	fits := func(r delivery.Record) bool {
-		c, size := &chunks[u.next], RecordSize(r)
-		if len(c.Items) > 0 && (len(c.Items) == maxBatchRecords || bytes[u.next]+size > maxBatchBytes) {
-			u.left = &r
-			return false
-		}
-		c.Items, bytes[u.next] = append(c.Items, r), bytes[u.next]+size
-		u.next = (u.next + 1) % len(chunks)
-		return true
-	}
 	var due <-chan time.Time
-	if left := u.left; left != nil {
-		u.left = nil
-		fits(*left)
-		due = time.After(u.Linger)
-	}
 	for {
 		select {
 		case r, ok := <-u.line:
-			if !ok || !fits(r) {
-				return chunks, ok
+			if !ok {
+				return chunks, false
+			}
+			c, size := &chunks[u.next], &bytes[u.next]
+			c.Items, *size = append(c.Items, r), *size+RecordSize(r)
+			u.next = (u.next + 1) % len(chunks)
+			if len(c.Items) == maxBatchRecords || *size >= maxBatchBytes {
+				return chunks, true
 			}
 			if due == nil {
 				due = time.After(u.Linger)
