@@ -40,7 +40,8 @@ func (c *Client) PartitionsOf(ctx context.Context, topics ...string) (all []Part
 }
 
 // Leaders returns the number of the leader of each partition of the topic, negative where there is none, at most layoutTTL (and the
-// transport's metadata TTL) old. The error is ErrNoTopic if the topic does not exist. The result is shared, and not to be changed.
+// transport's metadata TTL) old. The error is ErrNoTopic if the topic does not exist, and that of the broker if it may not be described. The
+// result is shared, and not to be changed.
 func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
 	c.mu.Lock()
 	if time.Since(c.readAt) > layoutTTL {
@@ -59,10 +60,17 @@ func (c *Client) Leaders(ctx context.Context, topic string) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the layout of topic %s: %w", topic, unnamed(err))
 	}
-	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) == 0 {
+	if len(answer.Topics) != 1 {
 		return nil, fmt.Errorf("topic %s: %w", topic, ErrNoTopic)
 	}
-	partitions := answer.Topics[0].Partitions
+	partitions, refusal := answer.Topics[0].Partitions, answer.Topics[0].Error
+	switch {
+	case len(partitions) > 0:
+	case refusal == nil || errors.Is(refusal, kafka.UnknownTopicOrPartition):
+		return nil, fmt.Errorf("topic %s: %w", topic, ErrNoTopic)
+	default:
+		return nil, fmt.Errorf("topic %s: %w", topic, Explained(refusal))
+	}
 	leaders = make([]int, len(partitions))
 	for _, p := range partitions {
 		if p.ID < 0 || p.ID >= len(leaders) {

@@ -1,12 +1,20 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 func TestLackingOperations(t *testing.T) {
@@ -44,4 +52,38 @@ func TestRefusedLoginsNameTheirSetting(t *testing.T) {
 	if Explained(nil) != nil {
 		t.Error("no error was explained")
 	}
+}
+
+// TestADeniedTopicIsNotMissing: the error of a topic that may not be described says so.
+func TestADeniedTopicIsNotMissing(t *testing.T) {
+	t.Parallel()
+	client := dial(t, Options{
+		Brokers: kafkatest.Cluster(t, kfake.SeedTopics(1, "jobs")).ListenAddrs(),
+		Wrap:    func(inner kafka.RoundTripper) kafka.RoundTripper { return denying{inner} },
+	})
+	_, err := client.Partitions(t.Context(), "jobs")
+	if NoTopic(err) || !errors.Is(err, kafka.TopicAuthorizationFailed) || !strings.Contains(err.Error(), "lacks a right") {
+		t.Errorf("a topic that is denied: %v", err)
+	}
+	if _, err = client.Partitions(t.Context(), "none"); !errors.Is(err, ErrNoTopic) {
+		t.Errorf("a topic that is missing: %v", err)
+	}
+}
+
+// denying is the way to a broker that denies its user all topics that there are.
+type denying struct{ kafka.RoundTripper }
+
+func (d denying) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Request) (kafka.Response, error) {
+	answer, err := d.RoundTripper.RoundTrip(ctx, addr, request)
+	if a, ok := answer.(*metadata.Response); ok {
+		is := *a // it is that of the transport's cache
+		is.Topics = slices.Clone(a.Topics)
+		for i, topic := range is.Topics {
+			if len(topic.Partitions) > 0 {
+				is.Topics[i].ErrorCode, is.Topics[i].Partitions = int16(kafka.TopicAuthorizationFailed), nil
+			}
+		}
+		answer = &is
+	}
+	return answer, err
 }

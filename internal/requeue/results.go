@@ -106,9 +106,14 @@ func (r *Relay) findResults(ctx context.Context) {
 			r.ready.Store(true)
 			return
 		}
-		if errors.Is(err, broker.ErrNoTopic) && !logged { // that Kafka does not answer, the daemon says
+		switch missing := errors.Is(err, broker.ErrNoTopic); { // that Kafka does not answer, the daemon says
+		case logged || !missing && !broker.Refused(err):
+		case missing:
 			logged = true
 			r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false", "topic", topic)
+		default:
+			logged = true
+			r.opts.Logger.Warn("the topic of the results may not be read; jobs wait for it", "topic", topic, "error", err)
 		}
 		if retry.Sleep(ctx, refusedBackoff.Delay(n)) != nil {
 			return
