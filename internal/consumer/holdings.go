@@ -26,37 +26,46 @@ type holding struct {
 	passed  atomic.Bool   // it is not read: what was committed for it cannot be used
 }
 
-// add begins to hold partitions, and to find out where they begin.
-func (t *assignment) add(gained []partition) {
-	t.change(func(held map[partition]*holding) {
-		for _, at := range gained {
-			if place, _ := t.opt.place(at.Topic); place == delivery.FromIngress {
-				t.recalls.Store(true)
-			}
-			if !t.ending {
-				h := &holding{partition: at, done: make(chan struct{})}
-				h.from, _ = t.opt.place(at.Topic)
-				h.reading, h.stop = context.WithCancel(t.work)
-				held[at] = h
-			}
-		}
-	})
-	t.help((&startOffsets{assignment: t, left: gained, lanesRead: sync.OnceFunc(t.awaitLanes)}).run)
+// partitionsOf returns the partitions of holdings.
+func partitionsOf(list []*holding) []partition {
+	at := make([]partition, len(list))
+	for i, h := range list {
+		at[i] = h.partition
+	}
+	return at
 }
 
-// awaits reports whether it is not known yet where to begin in a partition that is held.
-func (t *assignment) awaits(at partition) bool {
+// add begins to hold partitions, and to find out where they begin.
+func (t *assignment) add(gained []partition) {
+	var added []*holding
+	t.change(func(held map[partition]*holding) {
+		if t.ending {
+			return
+		}
+		for _, at := range gained {
+			h := &holding{partition: at, done: make(chan struct{})}
+			if h.from, _ = t.opt.place(at.Topic); h.from == delivery.FromIngress {
+				t.recalls.Store(true)
+			}
+			h.reading, h.stop = context.WithCancel(t.work)
+			held[at], added = h, append(added, h)
+		}
+	})
+	t.help((&startOffsets{assignment: t, left: added, lanesRead: sync.OnceFunc(t.awaitLanes)}).run)
+}
+
+// hasBegun reports whether it is known where to begin in a partition, or not needed any more.
+func (t *assignment) hasBegun(h *holding) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.held[at] != nil && !t.held[at].begun
+	return h.begun
 }
 
 // begin begins to read a partition. Ingress waits for lanes.
-func (l *startOffsets) begin(at partition, from start) {
+func (l *startOffsets) begin(h *holding, from start) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.held[at]
-	if h == nil || h.begun || l.ending {
+	if h.begun || l.ending {
 		return
 	}
 	h.begun = true
@@ -140,11 +149,7 @@ func (t *assignment) awaitLanes() {
 	defer t.recalls.Store(false)
 	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)
 	defer cancel()
-	var lanes []partition
-	for _, h := range t.lanes() {
-		lanes = append(lanes, h.partition)
-	}
-	ends, _ := t.opt.Client.Offsets(ctx, broker.Latest, lanes...) // of those that answer
+	ends, _ := t.opt.Client.Offsets(ctx, broker.Latest, partitionsOf(t.lanes())...) // of those that answer
 	unread := func(h *holding) bool {
 		s := h.source.Load()
 		return ends[h.partition] > 0 && !h.passed.Load() && (s == nil || s.reads(ends[h.partition]))

@@ -1,15 +1,20 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // TestRebalanceWithoutPositions: while stored positions cannot be read, only partitions that need one wait: those with
@@ -178,5 +183,51 @@ func TestRebalanceAsksNoDatabase(t *testing.T) {
 	c.stop()
 	if kept.saves.Load() == 0 {
 		t.Error("a daemon that stops has not saved its positions")
+	}
+}
+
+// TestAPartitionThatComesBackGoesOnFromItsCommit: a partition is lost while its committed offset is asked for, another daemon reads it, and it
+// comes back before the answer. What was committed meanwhile is not sent again.
+func TestAPartitionThatComesBackGoesOnFromItsCommit(t *testing.T) {
+	r := inProcess(t, 2, 1)
+	for p := range 2 {
+		r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprint("p", p), 0, 10))
+	}
+	f, release := newFake(), make(chan struct{})
+	var asked atomic.Int32
+	r.start(f, r.through(func(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error) {
+		if _, ok := kafkatest.Message(request).(*kmsg.OffsetFetchRequest); !ok {
+			return send(ctx)
+		}
+		first := asked.Add(1) == 1
+		answer, err := send(ctx)
+		for ctx.Err() == nil && (first && !closed(release) || !first && f.count() == 0) {
+			time.Sleep(time.Millisecond)
+		}
+		if !first {
+			answer, err = send(ctx)
+		}
+		return answer, err
+	}))
+	r.eventually("the first asks", func() bool { return asked.Load() == 1 })
+	second := r.start(newFake())
+	r.eventually("the second reads one of them", func() bool {
+		return second.count() == 10 && (r.committed(r.jobs(), 0) == 10 || r.committed(r.jobs(), 1) == 10)
+	})
+	before := len(r.logs.lines("joined the group", "ingress=2"))
+	second.stop()
+	r.eventually("it comes back", func() bool { return len(r.logs.lines("joined the group", "ingress=2")) > before })
+	close(release)
+	r.eventually("all are committed", r.allCommitted(10, 2, r.jobs()))
+	handedOnce(t, 20, f, second.fake)
+}
+
+// closed reports whether a channel is closed.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
