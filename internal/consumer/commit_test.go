@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
@@ -129,4 +131,22 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 			t.Errorf("then %d partitions are not committed: %v", left(), err)
 		}
 	})
+}
+
+// TestOnlyTrimmedCommitsCount: a position that is stored between two commits is none.
+func TestOnlyTrimmedCommitsCount(t *testing.T) {
+	b := newBudget(1 << 20)
+	m := newMetrics(prometheus.NewRegistry(), b)
+	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), func() {})
+	for o := range int64(4000) { // every other one stays open, and they lie far apart
+		s.register(&delivery.Job{Reading: delivery.Reading{Offset: o * 100}})
+		if o%2 == 1 {
+			s.settle(o*100, "", "")
+		}
+	}
+	s.storedPosition()
+	p, _ := s.progress()
+	if n := testutil.ToFloat64(m.trimmed); !p.Trimmed || n != 1 {
+		t.Errorf("trimmed %t, counted %v", p.Trimmed, n)
+	}
 }

@@ -17,16 +17,16 @@ func (s *source) progress() (p progress, dirty bool) {
 	if s.fenced || s.changes == s.acked {
 		return progress{}, false
 	}
-	return s.now(), true
+	if p = s.now(); p.Trimmed {
+		s.metrics.trimmed.Inc()
+	}
+	return p, true
 }
 
 // now returns the current progress. Needs the lock.
 func (s *source) now() progress {
 	p := s.position.Position()
 	p.Metadata = offset.InTopic(p.Metadata, s.topic)
-	if p.Trimmed {
-		s.metrics.trimmed.Inc()
-	}
 	return progress{p, s.changes}
 }
 
