@@ -62,12 +62,13 @@ func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
 	r.src.mu.Unlock()
 	r.logUnread(time.Now())
 	if behind {
-		if err = r.catchUp(ctx, from, min(max(int64(float64(bytes)*(1-r.saved)), minFetchBytes), maxFetchBytes)); err != nil {
+		bytes = min(max(int64(float64(bytes)*(1-r.saved)), minFetchBytes), maxFetchBytes)
+		if err = r.readLane(ctx, true, from, bytes); err != nil {
 			return true, err
 		}
 	}
 	if main < r.src.edge.Load() && !r.stopped {
-		return true, r.readMain(ctx, main)
+		return true, r.readLane(ctx, false, main, maxFetchBytes)
 	}
 	if !behind {
 		r.await(ctx)
@@ -110,42 +111,17 @@ func (r *laneReader) logUnread(now time.Time) {
 	}
 }
 
-// readMain reads on from main, for all campaigns that are not left behind.
-func (r *laneReader) readMain(ctx context.Context, main int64) error {
-	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
-	return r.readLane(ctx, v, main, maxFetchBytes, func(out broker.Fetched, err error) {
-		r.stopped = v.stopped
-		if err == nil {
-			r.src.edge.Store(out.End)
-			r.src.lane.Pass(out.Next)
-			r.src.changes++
-		}
-	})
-}
-
-// catchUp reads from a position before main: the campaigns that were left behind and have room.
-func (r *laneReader) catchUp(ctx context.Context, from, bytes int64) error {
-	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyCatchUp, catchUp: true}
-	return r.readLane(ctx, v, from, bytes, func(out broker.Fetched, err error) {
-		if err == nil {
-			r.src.lane.EndCatchUp(out.Next, out.Bytes)
-			r.src.changes++
-		} else { // jobs read before a failure are registered; the rest is read again
-			r.src.lane.BreakCatchUp()
-		}
-	})
-}
-
-// readLane reads the lane once and offers the jobs that the visit has collected. In between it calls done, with the
-// lock.
-func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes int64, done func(out broker.Fetched, err error)) error {
+// readLane reads the lane once: on from main, for all campaigns that are not left behind, or from a position before that, for those that
+// were left behind and have room. It offers the jobs that the read has collected.
+func (r *laneReader) readLane(ctx context.Context, catchUp bool, from, bytes int64) error {
+	v, lane := &visit{reader: r, now: time.Now(), catchUp: catchUp}, r.src.lane
 	r.src.heart.rest()
 	if err := r.admit(ctx, bytes); err != nil {
 		return err
 	}
-	if v.catchUp {
+	if catchUp {
 		r.src.mu.Lock()
-		r.src.lane.BeginCatchUp(from)
+		lane.BeginCatchUp(from)
 		r.src.mu.Unlock()
 	}
 	out, err := r.read(ctx, from, bytes, shortPoll, v.record)
@@ -158,8 +134,19 @@ func (r *laneReader) readLane(ctx context.Context, v *visit, from, bytes int64, 
 		err = nil
 	}
 	r.src.mu.Lock()
-	done(out, err)
+	switch {
+	case err == nil && catchUp:
+		lane.EndCatchUp(out.Next, out.Bytes)
+		r.src.changes++
+	case err == nil:
+		r.src.edge.Store(out.End)
+		lane.Pass(out.Next)
+		r.src.changes++
+	case catchUp: // jobs read before a failure are registered; the rest is read again
+		lane.BreakCatchUp()
+	}
 	r.src.mu.Unlock()
+	r.stopped = r.stopped || v.stopped
 	if offerErr := r.offerAll(ctx, v.jobs); offerErr != nil {
 		return offerErr
 	}
@@ -203,13 +190,12 @@ func (r *laneReader) offerAll(ctx context.Context, jobs []*delivery.Job) error {
 
 // visit collects the jobs of one read that are to be offered. All other records are skipped without being copied.
 type visit struct {
-	reader   *laneReader
-	now      time.Time
-	classify func(*offset.Lane, uint64, int64) offset.Verdict
-	catchUp  bool
-	jobs     []*delivery.Job
-	bytes    int64 // of jobs
-	stopped  bool
+	reader  *laneReader
+	now     time.Time
+	catchUp bool
+	jobs    []*delivery.Job
+	bytes   int64 // of jobs
+	stopped bool  // the main reader may not go on; see laneReader
 }
 
 // record classifies one record under the lock of the lane, so that no commit sees a position beyond a record that is
@@ -222,10 +208,16 @@ func (v *visit) record(rec *delivery.Record) error {
 	hash, j := v.campaignOf(rec)
 	r.src.mu.Lock()
 	defer r.src.mu.Unlock()
-	if v.catchUp && rec.Offset >= r.src.lane.Main() {
+	verdict := offset.Skip
+	switch lane := r.src.lane; {
+	case !v.catchUp:
+		verdict = lane.ClassifyMain(hash, rec.Offset)
+	case rec.Offset >= lane.Main():
 		return errEnough
+	default:
+		verdict = lane.ClassifyCatchUp(hash, rec.Offset)
 	}
-	switch v.classify(r.src.lane, hash, rec.Offset) {
+	switch verdict {
 	case offset.Skip:
 		if !v.catchUp && r.recalls.Load() {
 			if j == nil {
@@ -235,7 +227,7 @@ func (v *visit) record(rec *delivery.Record) error {
 		}
 		return nil
 	case offset.Stop:
-		v.stopped = true
+		v.stopped = !v.catchUp
 		return errEnough
 	}
 	if j == nil {

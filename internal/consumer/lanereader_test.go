@@ -32,8 +32,8 @@ func laneRecord(offset int64, campaign, value string) *delivery.Record {
 func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 	r := newLaneReader(discardLog())
 	src := r.src
-	main := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
-	catchUp := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyCatchUp, catchUp: true}
+	main := &visit{reader: r, now: time.Now()}
+	catchUp := &visit{reader: r, now: time.Now(), catchUp: true}
 	if err := main.record(laneRecord(0, "c", "{}")); err != nil || len(main.jobs) != 1 || src.lane.Main() != 1 {
 		t.Fatalf("%d jobs, main %d, %v", len(main.jobs), src.lane.Main(), err)
 	}
@@ -59,7 +59,7 @@ func TestACatchUpThatBreaksCommitsNothing(t *testing.T) {
 func TestAFullLaneIsNotSilent(t *testing.T) {
 	logs := &logBook{}
 	r := newLaneReader(logs.Logger())
-	v := &visit{reader: r, now: time.Now(), classify: (*offset.Lane).ClassifyMain}
+	v := &visit{reader: r, now: time.Now()}
 	at := int64(0)
 	for ; !v.stopped; at++ {
 		if err := v.record(laneRecord(at, fmt.Sprint("c", at), "{}")); err != nil && !errors.Is(err, errEnough) {
@@ -83,5 +83,33 @@ func TestAFullLaneIsNotSilent(t *testing.T) {
 	}
 	if n := len(logs.lines("INFO", "lanes/0")); n != 1 || full() != 0 {
 		t.Errorf("%d lines of its end, %v full lanes: %s", n, full(), logs)
+	}
+}
+
+// TestADamagedRecordIsLoggedOnce: however often a lane is read over it.
+func TestADamagedRecordIsLoggedOnce(t *testing.T) {
+	logs := &logBook{}
+	r := newLaneReader(logs.Logger())
+	damaged := func() *delivery.Record {
+		return &delivery.Record{Topic: "lanes", Offset: 1, Flaw: &delivery.Flaw{Defect: delivery.ReasonTooLarge, Lost: 1}}
+	}
+	main := &visit{reader: r, now: time.Now()}
+	catchUp := &visit{reader: r, now: time.Now(), catchUp: true}
+	for _, rec := range []*delivery.Record{laneRecord(0, "c", "{}"), damaged(), laneRecord(2, "c", "{}")} {
+		if err := main.record(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.src.giveBack(2, false)
+	r.src.giveBack(0, false)
+	r.src.lane.GrantCapacity(delivery.CampaignHash("c"), 5)
+	r.src.lane.BeginCatchUp(0)
+	for _, rec := range []*delivery.Record{laneRecord(0, "c", "{}"), damaged(), laneRecord(2, "c", "{}")} {
+		if err := catchUp.record(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(main.jobs) != 3 || len(catchUp.jobs) != 2 || len(logs.lines("level=ERROR", "lanes/0", "offset=1")) != 1 {
+		t.Errorf("%d and %d jobs, logged: %s", len(main.jobs), len(catchUp.jobs), logs)
 	}
 }

@@ -189,20 +189,21 @@ func (r *reader) keep(size int64) bool {
 // decode makes a job of a record.
 func (r *reader) decode(rec *delivery.Record, now time.Time) *delivery.Job {
 	rec.TopicID = r.src.topic
-	if rec.Flaw != nil {
-		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
-			"partition", r.src.String(), "offset", rec.Offset, "reason", rec.Flaw.Defect, "detail", rec.Flaw.Detail)
-	}
 	return r.decoder.Decode(rec, r.src.from, r.opt.limits(), now)
 }
 
-// adopt sets the fields of a decoded job that are common to the partition.
-func (r *reader) adopt(j *delivery.Job) *delivery.Job {
+// adopt sets the fields of a decoded job that are common to the partition, counts its flaw, and logs one that has cost its payload. Jobs
+// that are passed over, and may be met again and again, are not adopted.
+func (r *reader) adopt(j *delivery.Job) {
 	j.Source, j.Receipt = r.src, r.receipt
-	if j.Flaw != nil {
-		r.src.metrics.defects.WithLabelValues(string(j.Flaw.Defect)).Inc()
+	if j.Flaw == nil {
+		return
 	}
-	return j
+	r.src.metrics.defects.WithLabelValues(string(j.Flaw.Defect)).Inc()
+	if j.Flaw.Lost > 0 {
+		r.opt.Logger.Error("a record cannot be read as a whole; it becomes a dead letter without its payload",
+			"partition", r.src.String(), "offset", j.Offset, "reason", j.Flaw.Defect, "detail", j.Flaw.Detail)
+	}
 }
 
 // offer calls the handler until it accepts the call, and returns the jobs that it refused. An error of the handler
