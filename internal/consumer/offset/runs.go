@@ -134,16 +134,7 @@ func appendPair(b []byte, full int64, literal []byte) []byte {
 // readRuns reads the output of appendRuns.
 func readRuns(base int64, body []byte) ([]span, error) {
 	var spans []span
-	add := func(first, last int64) { // what ascends
-		first = max(first, base+1)
-		switch n := len(spans); {
-		case first > last:
-		case n > 0 && spans[n-1].last+1 == first:
-			spans[n-1].last = last
-		default:
-			spans = append(spans, span{first, last})
-		}
-	}
+	add := func(first, last int64) { spans = appendSpan(spans, max(first, base+1), last) }
 	chunk := base >> chunkBits
 	for len(body) > 0 {
 		full, n := binary.Uvarint(body)

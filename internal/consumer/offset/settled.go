@@ -45,14 +45,16 @@ type Position struct {
 // span is the offsets from first to last, both included.
 type span struct{ first, last int64 }
 
-// covered reports whether one of the spans, which ascend, contains the offset.
-func covered(spans []span, offset int64) bool {
-	for _, s := range spans {
-		if offset <= s.last {
-			return offset >= s.first
-		}
+// appendSpan appends the offsets from first to last, if there are any, to spans that ascend and end before or at them.
+func appendSpan(spans []span, first, last int64) []span {
+	switch n := len(spans); {
+	case first > last:
+	case n > 0 && spans[n-1].last+1 >= first:
+		spans[n-1].last = last
+	default:
+		spans = append(spans, span{first, last})
 	}
-	return false
+	return spans
 }
 
 // before returns the parts of the spans, which ascend, that lie before the offset.
@@ -166,5 +168,5 @@ func Unsettled(lane bool, committed int64, metadata string) (open func(campaign 
 	if err != nil {
 		return nil, fmt.Errorf("read a commit: %w", err)
 	}
-	return func(_ string, offset int64) bool { return offset >= w.base && !covered(w.restored, offset) }, nil
+	return func(_ string, offset int64) bool { return !w.Restored(offset) }, nil
 }

@@ -301,24 +301,15 @@ func (w *Window) advance() {
 func (w *Window) settled() []span {
 	var spans []span
 	at := w.base // everything before it is in spans, or open
-	add := func(first, last int64) {
-		switch n := len(spans); {
-		case first > last:
-		case n > 0 && spans[n-1].last+1 >= first:
-			spans[n-1].last = last
-		default:
-			spans = append(spans, span{first, last})
-		}
-	}
 	for _, r := range w.reads {
 		if !r.done {
-			add(at, r.offset-1)
+			spans = appendSpan(spans, at, r.offset-1)
 			at = r.offset + 1
 		}
 	}
-	add(at, w.next-1)
+	spans = appendSpan(spans, at, w.next-1)
 	for _, s := range w.restored {
-		add(max(s.first, w.next), s.last)
+		spans = appendSpan(spans, max(s.first, w.next), s.last)
 	}
 	return spans
 }
