@@ -20,7 +20,7 @@ const (
 
 // unblock waits after jobs were refused, until room is granted, or it is time to try.
 func (r *ingressReader) unblock(ctx context.Context) error {
-	if r.room == nil {
+	if !r.blocked {
 		return nil
 	}
 	r.src.metrics.blocked.Inc()
@@ -31,19 +31,22 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	}
 	r.src.heart.rest()
 	select {
-	case <-r.room:
+	case <-r.src.wake:
 	case <-time.After(probe):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	r.room = nil
+	r.blocked = false
 	return nil
 }
 
 // offerOnce offers the jobs, which are registered, and takes back those that are refused. Of these and of what was fetched behind them,
 // no more than the bytes of a fetch are kept for long: they may wait for any time, and are read again.
 func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) error {
-	room := r.src.listen()
+	select {
+	case <-r.src.wake: // for an earlier refusal
+	default:
+	}
 	refused, err := r.offer(ctx, jobs)
 	if err != nil {
 		refused = jobs
@@ -51,7 +54,7 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	if len(refused) == 0 {
 		return nil
 	}
-	r.room = room
+	r.blocked = true
 	f := &r.fetched
 	back := make([]*delivery.Job, 0, len(refused)+len(f.jobs))
 	for _, j := range refused {

@@ -24,7 +24,7 @@ type ingressReader struct {
 	known   int64 // of a timer: what lies before this offset was there at knownAt
 	knownAt time.Time
 	fetched fetched
-	room    <-chan struct{} // after jobs were refused: closed when there may be room for them (block.go)
+	blocked bool // jobs were refused, and it waits for room (block.go)
 
 	hidden lasting // by an open transaction: what comes next
 
@@ -140,7 +140,7 @@ func (r *ingressReader) uncharge(bytes int64) {
 // drop forgets what was fetched and is not registered; it is read again.
 func (r *ingressReader) drop() {
 	r.uncharge(r.fetched.bytes)
-	r.fetched, r.room = fetched{}, nil
+	r.fetched, r.blocked = fetched{}, false
 }
 
 // offerPiece registers and offers the fetched jobs in pieces, each as soon as the window has room for it. When the handler
@@ -198,7 +198,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 		if err := r.offerOnce(ctx, fresh); err != nil {
 			return err
 		}
-		if r.room != nil {
+		if r.blocked {
 			return nil
 		}
 		r.relieve()

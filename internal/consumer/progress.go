@@ -43,9 +43,8 @@ func (s *source) answered(p progress, err error) {
 	} else {
 		s.commitFailures, s.refusals, s.commitAfter = 0, 0, time.Time{}
 		s.acked, s.committed = max(s.acked, p.changes), p.Offset
-		signal(&s.onMove)
 	}
-	signal(&s.onAck)
+	signal(&s.onMove)
 }
 
 var errRefused = errors.New("the broker refuses it")
@@ -60,14 +59,14 @@ func (s *source) flush(ctx context.Context) error {
 			s.mu.Unlock()
 			return nil
 		}
-		refused, acked := s.refusals >= lastAttempts, waitOn(&s.onAck)
+		refused, moved := s.refusals >= lastAttempts, waitOn(&s.onMove)
 		s.mu.Unlock()
 		if refused {
 			return errRefused
 		}
 		s.kick()
 		select {
-		case <-acked:
+		case <-moved:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -83,6 +83,5 @@ func (s *source) fence() {
 // stop wakes all waiting goroutines. Needs the lock.
 func (s *source) stop() {
 	s.fenced = true
-	signal(&s.onAck)
 	signal(&s.onMove)
 }

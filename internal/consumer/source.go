@@ -30,6 +30,7 @@ type source struct {
 	kick    func()          // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64    // the end of the readable log, from the broker's last answer
 	stage   atomic.Int32    // a stage; changed with the lock
+	wake    retry.Signal    // room was granted, or a lane may have something else to read
 	stands  atomic.Bool     // its reader, of ingress or a timer, waits for anything but records
 	repeats *offset.Repeats // recognises records of a lane or a timer that were written twice, because the answer to the first write was lost
 
@@ -50,15 +51,14 @@ type source struct {
 	proven         bool           // the position is one in this log
 	endTurn        func()         // ends the turn of the reader
 	ages           ages
-	dropped        int           // open jobs of a partition that leaves that nobody has in hand any more
-	fenced         bool          // nothing will be committed any more
-	gone           bool          // nothing is settled any more, either
-	onAck          chan struct{} // closed and set to nil at the next answer to a commit; nil while no goroutine waits
-	onMove         chan struct{} // the same, for any change that may let the reader go on
-	onGrant        chan struct{} // the same, for a grant of room in ingress
+	dropped        int  // open jobs of a partition that leaves that nobody has in hand any more
+	fenced         bool // nothing will be committed any more
+	gone           bool // nothing is settled any more, either
+	// onMove is closed and set to nil at any change that may let the reader go on, and at the next answer to a commit; nil while no
+	// goroutine waits.
+	onMove chan struct{}
 
 	// Of a lane:
-	wake     retry.Signal     // the reader may have something to do
 	offering bool             // jobs of this lane have been offered, and the handler has not returned yet
 	early    map[uint64]int64 // room granted while offering, before the refusal it answers has been seen
 }
@@ -192,7 +192,7 @@ func (s *source) GrantCapacity(campaign string, units int64) {
 	if s.lane != nil {
 		s.grantLane(campaign, units)
 	} else {
-		signal(&s.onGrant)
+		s.wake.Send()
 	}
 }
 

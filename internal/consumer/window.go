@@ -80,14 +80,6 @@ func (s *source) next() int64 {
 	return s.window.Next()
 }
 
-// listen returns a channel that is closed at the next grant of room. A reader that listens before an offer misses no
-// grant.
-func (s *source) listen() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return waitOn(&s.onGrant)
-}
-
 // isFull reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
 // will be committed.
 func (s *source) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
