@@ -154,7 +154,7 @@ func (t *assignment) reads() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ending {
-		t.setJoined(true)
+		t.metrics.joined.Set(1)
 	}
 }
 

@@ -106,23 +106,14 @@ func (s *share) charge(n int64) {
 	}
 }
 
-// waitingSince returns since when the first claim waits, zero if none does.
-func (s *share) waitingSince() (since time.Time) {
+// waitedFor is how long the first claim has waited; 0 if none does.
+func (s *share) waitedFor() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if first := s.waiting.Front(); first != nil {
-		since = first.Value.(*claim).since
+		return time.Since(first.Value.(*claim).since)
 	}
-	return since
-}
-
-// waitedFor is how long the first claim has waited.
-func (s *share) waitedFor() time.Duration {
-	since := s.waitingSince()
-	if since.IsZero() {
-		return 0
-	}
-	return time.Since(since)
+	return 0
 }
 
 func (b *budget) inUse() int64 {

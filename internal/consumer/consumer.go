@@ -10,6 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 	"github.com/pacer/pacer/internal/retry"
 )
 
@@ -27,7 +28,6 @@ type Consumer struct {
 	hearts  *heartbeats
 	lease   lease // of what is held
 
-	joined  atomic.Bool
 	reading atomic.Pointer[reading] // what is held, or was last; see Backlog
 }
 
@@ -69,16 +69,7 @@ func (c *Consumer) watchMemory(ctx context.Context) {
 }
 
 // Joined reports whether this daemon is a member of the group and reads its partitions, if it has any.
-func (c *Consumer) Joined() bool { return c.joined.Load() }
-
-func (c *Consumer) setJoined(is bool) {
-	c.joined.Store(is)
-	if is {
-		c.metrics.joined.Set(1)
-	} else {
-		c.metrics.joined.Set(0)
-	}
-}
+func (c *Consumer) Joined() bool { return metric.Value(c.metrics.joined) == 1 }
 
 // Run reads until ctx ends; then it stops fetching, lets the handler drain within Options.ShutdownTimeout, commits,
 // leaves the group and returns nil.

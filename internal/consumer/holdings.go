@@ -206,17 +206,10 @@ func (t *assignment) run(ctx context.Context) {
 	stopCommitting()
 	committer.Wait()
 	t.commit.heart.rest()
-	t.setJoined(false)
-	within := commitTimeout
-	if ctx.Err() != nil { // the group knows this member, so there is more time
-		within = max(within, t.opt.ShutdownTimeout-time.Since(stopping))
-	}
-	t.finish(lasting, ctx, within, func(final context.Context) {
-		// In a rebalance the next owners keep positions soon, and all partitions would wait for the database.
-		if ctx.Err() != nil {
-			keep.save(final)
-			t.janitor.last(final)
-		}
+	t.metrics.joined.Set(0)
+	t.finish(ctx, stopping, func(final context.Context) {
+		keep.save(final)
+		t.janitor.last(final)
 	})
 	for _, s := range t.sources() {
 		s.leave()
@@ -224,29 +217,29 @@ func (t *assignment) run(ctx context.Context) {
 	t.change(func(held map[partition]*holding) { clear(held) })
 }
 
-// outageEndured is how long the last commit of a member waits for a coordinator.
+// outageEndured is how long the last commit of a member that goes on waits for a coordinator.
 const outageEndured = time.Minute
 
-// finish commits what was settled last, unless others have the partitions already. While no coordinator answers, it retries for a while,
-// or until stopping ends. Meanwhile nothing is sent and no daemon can join; the coordinator that comes back knows this member.
-func (t *assignment) finish(ctx, stopping context.Context, within time.Duration, save func(context.Context)) {
-	begun := time.Now()
-	for {
-		final, cancel := context.WithTimeout(ctx, within)
-		err := t.commit.last(final)
-		if err != nil && !t.commit.answered && stopping.Err() == nil && time.Since(begun) < outageEndured {
-			cancel()
-			continue
-		}
-		if err != nil {
-			t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
-				"group", t.opt.Group, "generation", t.id.Load(), "error", err)
-		}
-		if !t.commit.fenced {
-			save(final)
-		}
-		cancel()
-		return
+// finish commits what was settled last, unless others have the partitions already, and saves positions if ctx has ended: otherwise the next
+// owners save them soon, and all partitions would wait for the database. While no coordinator answers, it retries: for the rest of
+// ShutdownTimeout since stopping, or for a while if ctx goes on. Meanwhile nothing is sent and no daemon can join; the coordinator that comes
+// back knows this member.
+func (t *assignment) finish(ctx context.Context, stopping time.Time, save func(context.Context)) {
+	within := outageEndured
+	if ctx.Err() != nil {
+		within = max(commitTimeout, t.opt.ShutdownTimeout-time.Since(stopping))
+	}
+	final, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	if ctx.Err() == nil {
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(commitTimeout, cancel) })()
+	}
+	if err := t.commit.last(final); err != nil {
+		t.opt.Logger.Warn("the last commit was not accepted; jobs that were settled since the one before may be sent twice",
+			"group", t.opt.Group, "generation", t.id.Load(), "error", err)
+	}
+	if ctx.Err() != nil && !t.commit.fenced {
+		save(final)
 	}
 }
 

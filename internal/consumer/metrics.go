@@ -20,21 +20,6 @@ type waitGauges struct {
 	oldest, open    *prometheus.GaugeVec // place
 }
 
-func newWaitGauges(factory promauto.Factory) waitGauges {
-	gauge := func(name, label, help string) *prometheus.GaugeVec {
-		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
-	}
-	return waitGauges{
-		ingress: gauge("pacer_ingress_lag", "topic",
-			"Records from the oldest one that is not settled to the end of the log, in the partitions of this daemon."),
-		timers: gauge("pacer_timer_backlog", "topic", "Records of a timer that wait until they are due, in the partitions of this daemon."),
-		oldest: gauge("pacer_oldest_job_seconds", "place",
-			"How long ago the oldest job that is read and not settled was published or, once pacer has moved it, first read."),
-		open: gauge("pacer_open_job_seconds", "place",
-			"How long the oldest job of ingress and timers has been open: read, and neither sent nor re-enqueued."),
-	}
-}
-
 // show sets the gauges: the records that wait, by topic, and the age of the oldest job and how long it is open, by place.
 func (g *waitGauges) show(opt *Options, backlog map[string]int64, oldest, open [len(placeNames)]time.Duration) {
 	for _, topic := range opt.Ingress {
@@ -120,11 +105,11 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 	single := func(name, help string) prometheus.Counter {
 		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	byPlace := func(name, help string) *prometheus.GaugeVec {
-		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"place"})
+	gauges := func(name, label, help string) *prometheus.GaugeVec {
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 	}
-	open := byPlace("pacer_open_offsets", "Records read and not settled yet.")
-	partitions := byPlace("pacer_partitions", "Partitions assigned to this daemon.")
+	open := gauges("pacer_open_offsets", "place", "Records read and not settled yet.")
+	partitions := gauges("pacer_partitions", "place", "Partitions assigned to this daemon.")
 	m := &metrics{
 		fetches:    counter("pacer_fetches_total", "Fetch requests.", "place", "result"),
 		records:    counter("pacer_records_read_total", "Records read, repeated reads of lanes included.", "place"),
@@ -138,7 +123,16 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		resets:     single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
 		reread:     single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
 		lost:       counter("pacer_log_lost_records_total", "Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
-		waiting:    newWaitGauges(factory), stalled: byPlace("pacer_partition_stalled", "Partitions that make no progress though they could."),
+		stalled:    gauges("pacer_partition_stalled", "place", "Partitions that make no progress though they could."),
+		waiting: waitGauges{
+			ingress: gauges("pacer_ingress_lag", "topic",
+				"Records from the oldest one that is not settled to the end of the log, in the partitions of this daemon."),
+			timers: gauges("pacer_timer_backlog", "topic", "Records of a timer that wait until they are due, in the partitions of this daemon."),
+			oldest: gauges("pacer_oldest_job_seconds", "place",
+				"How long ago the oldest job that is read and not settled was published or, once pacer has moved it, first read."),
+			open: gauges("pacer_open_job_seconds", "place",
+				"How long the oldest job of ingress and timers has been open: read, and neither sent nor re-enqueued."),
+		},
 		doubt: single("pacer_drain_in_doubt_total", "Jobs left in doubt by a drain: possible duplicates."),
 		blocked: gauge("pacer_partitions_blocked",
 			"Partitions of ingress that are not read on, because the next job stays there until there is room (overflow block)."),
