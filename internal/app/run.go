@@ -29,9 +29,9 @@ func showBuild(r prometheus.Registerer) {
 
 // showThrottle exports how long the brokers have throttled the daemon.
 func showThrottle(r prometheus.Registerer, kafka *broker.Client) {
-	for _, kind := range broker.Kinds {
+	for kind, name := range broker.Kinds {
 		promauto.With(r).NewCounterFunc(prometheus.CounterOpts{
-			Name: "pacer_kafka_throttle_seconds", ConstLabels: prometheus.Labels{"request": kind},
+			Name: "pacer_kafka_throttle_seconds", ConstLabels: prometheus.Labels{"request": name},
 			Help: "Time for which brokers told this daemon to send no requests of a kind, since a client quota was exceeded.",
 		}, func() float64 { return kafka.Throttled(kind).Seconds() })
 	}

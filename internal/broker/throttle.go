@@ -149,14 +149,9 @@ func (t *throttle) hurry(at gate) (done func()) {
 	return func() { add(-1) }
 }
 
-// Throttled returns for how long brokers have told the client to send no more requests of a kind, since the start.
-func (c *Client) Throttled(kind string) time.Duration {
+// Throttled returns for how long brokers have told the client to send no more requests of a kind, an index of Kinds, since the start.
+func (c *Client) Throttled(kind int) time.Duration {
 	c.throttle.mu.Lock()
 	defer c.throttle.mu.Unlock()
-	for i, name := range Kinds {
-		if name == kind {
-			return c.throttle.total[i]
-		}
-	}
-	return 0
+	return c.throttle.total[kind]
 }

@@ -51,13 +51,13 @@ func TestAFetchWaitsAsTold(t *testing.T) {
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() { read(0) })
-	kafkatest.Eventually(t, "the broker throttles", func() bool { return client.Throttled("fetch") > 0 })
+	kafkatest.Eventually(t, "the broker throttles", func() bool { return client.Throttled(fetches) > 0 })
 	reading.Go(func() { read(1) })
 	if _, err := client.Offsets(t.Context(), Latest, Partition{Topic: "jobs"}); err != nil || time.Since(begun) > throttleFor {
 		t.Errorf("another request after %v: %v", time.Since(begun), err)
 	}
 	reading.Wait()
-	if is := client.Throttled("fetch"); is < throttleFor-50*time.Millisecond || is > throttleFor || client.Throttled("other") > 0 || told.Load() != 1 {
+	if is := client.Throttled(fetches); is < throttleFor-50*time.Millisecond || is > throttleFor || client.Throttled(others) > 0 || told.Load() != 1 {
 		t.Errorf("throttled for %v, told %d times", is, told.Load())
 	}
 	if log.Count("WARN") != 1 || fetched.Load() != 3 {

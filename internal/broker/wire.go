@@ -75,11 +75,12 @@ func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, requ
 func exchangedUpTo[R kmsg.Response](
 	ctx context.Context, c *Client, broker int, request kmsg.Request, accept func(size int64) error,
 ) (response R, free func(), err error) {
-	answer, err := ask[*wireAnswer](ctx, c, &wireRequest{request, broker, accept})
+	answer, err := c.ask(ctx, &wireRequest{request, broker, accept})
 	if err != nil {
 		return response, nil, err
 	}
-	return answer.Response.(R), func() { keepBody(answer.body) }, nil
+	is := answer.(*wireAnswer)
+	return is.Response.(R), func() { keepBody(is.body) }, nil
 }
 
 // bodies have memory for answers to come.

@@ -180,10 +180,11 @@ func (c *Client) request(ctx context.Context, leader int, batches []*batch) {
 	} else {
 		within, cancel := context.WithTimeout(ctx, produceTimeout)
 		defer cancel()
-		var answer *produceapi.Response
-		if answer, err = ask[*produceapi.Response](within, c, produceRequest(batches)); err == nil {
-			outcome = outcomes(answer)
-			c.throttle.note(at, answer.ThrottleTimeMs)
+		var answer kafka.Response
+		if answer, err = c.ask(within, produceRequest(batches)); err == nil {
+			written := answer.(*produceapi.Response)
+			outcome = outcomes(written)
+			c.throttle.note(at, written.ThrottleTimeMs)
 		}
 	}
 	for _, rb := range batches {

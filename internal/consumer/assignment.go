@@ -41,14 +41,13 @@ type assignment struct {
 	ending bool       // no more helpers begin
 }
 
-// help runs f until work ends; ok is false if it has.
-func (t *assignment) help(f func(ctx context.Context)) (ok bool) {
+// help runs f until work ends, unless it has.
+func (t *assignment) help(f func(ctx context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ending {
 		t.helpers.Go(func() { f(t.work) })
 	}
-	return !t.ending
 }
 
 // hold joins the group, works on what it is dealt, and returns when it has let go of everything. While it drains after ctx has
