@@ -57,7 +57,9 @@ func (r *reader) verify(ctx context.Context) (anew *start, err error) {
 			"records", first-low)
 		s.metrics.lost.WithLabelValues(placeNames[s.from], lostDeleted).Add(float64(first - low))
 		s.position.Raise(first)
-		s.changes++
+		if s.changes++; s.window != nil {
+			s.tally.Recount(s.window.End())
+		}
 		signal(&s.onMove)
 	case high > end && !s.proven:
 		log.Error("the offset to go on from is not in the log, and this daemon did not commit it; the partition is not read",

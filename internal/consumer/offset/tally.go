@@ -94,6 +94,18 @@ func (t *Tally) Settle(offset int64, campaign uint64, destination string) {
 	}
 }
 
+// Recount drops what was counted and not read, because the log has lost a part of it. The records from an offset on, where the reader goes on,
+// are counted again.
+func (t *Tally) Recount(from int64) {
+	t.next = from
+	for campaign, c := range t.counts {
+		if c.Jobs -= c.Unread; c.Jobs <= 0 {
+			delete(t.counts, campaign)
+		}
+		c.Unread, c.Retrying, c.Due = 0, 0, 0
+	}
+}
+
 // Counts yields the counts of the campaigns, given the offset before which all is settled.
 func (t *Tally) Counts(settled int64) iter.Seq[delivery.CampaignCount] {
 	if settled >= t.next {
