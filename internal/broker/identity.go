@@ -37,7 +37,7 @@ func (c *Client) IdentityOf(ctx context.Context, at Partition) (delivery.TopicID
 func (c *Client) identify(ctx context.Context, broker int, topics ...string) (map[string]delivery.TopicID, error) {
 	answer, err := c.metadata(ctx, broker, kmsg.NewPtrMetadataRequest(), topics)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the ids of topics: %w", err)
 	}
 	found := map[string]delivery.TopicID{}
 	for _, t := range answer.Topics {
@@ -56,13 +56,10 @@ func (c *Client) metadata(ctx context.Context, broker int, request *kmsg.Metadat
 		request.Topics = append(request.Topics, kmsg.MetadataRequestTopic{Topic: &name})
 	}
 	answer, err := exchanged[*kmsg.MetadataResponse](ctx, c, broker, request)
-	if err != nil {
-		if c.old(ctx) {
-			err = errNoIDs
-		}
-		return nil, fmt.Errorf("read the ids of topics: %w", err)
+	if err != nil && c.old(ctx) {
+		err = errNoIDs
 	}
-	return answer, nil
+	return answer, err
 }
 
 var errNoIDs = errors.New("the broker knows no ids of topics; pacer needs Kafka 2.8 or later")

@@ -98,9 +98,10 @@ func (p *Poll) Run(ctx context.Context) {
 	defer polls.Wait()
 	busy, done := map[request]bool{}, make(chan request)
 	for {
-		for leader, group := range p.byLeader(ctx) {
+		for leader, partitions := range p.byLeader(ctx) {
 			r := request{leader, !busy[request{leader, true}]}
-			if group = p.watch(group, r.long); busy[r] || len(group) == 0 {
+			group := p.watch(partitions, r.long)
+			if busy[r] || len(group) == 0 {
 				continue
 			}
 			busy[r] = true
@@ -126,40 +127,30 @@ func (p *Poll) Run(ctx context.Context) {
 }
 
 // byLeader groups the parked partitions by leader.
-func (p *Poll) byLeader(ctx context.Context) map[int][]FetchRequest {
+func (p *Poll) byLeader(ctx context.Context) map[int][]Partition {
 	p.mu.Lock()
-	waiting := make(map[Partition]int64, len(p.parked))
-	for at, w := range p.parked {
-		waiting[at] = w.offset
-	}
+	waiting := maps.Clone(p.parked)
 	p.mu.Unlock()
-	groups := map[int][]FetchRequest{}
-	for leader, list := range p.client.byLeader(ctx, maps.Keys(waiting), func(at Partition, _ error) {
-		p.release(at, waiting[at], nil) // its reader finds the error, and backs off
-	}) {
-		for _, at := range list {
-			groups[leader] = append(groups[leader], FetchRequest{Partition: at, Offset: waiting[at], MaxBytes: 1})
-		}
-	}
-	return groups
+	return p.client.byLeader(ctx, maps.Keys(waiting), func(at Partition, _ error) {
+		p.release(at, waiting[at].offset, nil) // its reader finds the error, and backs off
+	})
 }
 
-// watch prepares requests for a long poll, or leaves those of a short one: for partitions that the long one lacks.
-func (p *Poll) watch(group []FetchRequest, long bool) (list []FetchRequest) {
+// watch returns requests for a long poll of partitions with one leader, or for a short one: of those that the long one lacks.
+func (p *Poll) watch(partitions []Partition, long bool) (group []FetchRequest) {
+	wait := pollShort
+	if long {
+		wait = pollWait
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range group {
-		w := p.parked[r.Partition]
-		if w == nil || w.offset != r.Offset || w.long && !long {
-			continue
+	for _, at := range partitions {
+		if w := p.parked[at]; w != nil && (long || !w.long) {
+			w.long = long
+			group = append(group, FetchRequest{Partition: at, Offset: w.offset, MaxBytes: 1, MaxWait: wait})
 		}
-		w.long, r.MaxWait = long, pollShort
-		if long {
-			r.MaxWait = pollWait
-		}
-		list = append(list, r)
 	}
-	return list
+	return group
 }
 
 // poll waits for data of one broker's partitions and releases the readers of those that have some.
