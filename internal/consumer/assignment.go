@@ -67,7 +67,6 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	defer t.hasten()
 	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
 	t.commit.sources = t.sources
-	t.commit.lost = c.lease.lose
 	t.janitor = &janitor{opt: &c.opt, metrics: c.metrics, sources: t.sources}
 	c.lease.begin(time.Now(), t.lost)
 	defer c.lease.end()

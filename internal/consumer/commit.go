@@ -34,7 +34,6 @@ type committer struct {
 	sources func() []*source
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
-	lost    func()       // called when it has; may be nil
 	// answered is whether the last requests were answered, and not by a broker that is busy with itself: it will go on to refuse.
 	answered bool
 	heart    heart
@@ -152,9 +151,7 @@ func (c *committer) classify(err error) error {
 		for _, s := range c.sources() {
 			s.fence()
 		}
-		if c.lost != nil {
-			c.lost()
-		}
+		c.member.lease.lose()
 		return nil
 	case errors.Is(err, errPartlyCommitted):
 		c.metrics.commits.WithLabelValues(resultPartial).Inc()

@@ -29,7 +29,7 @@ func (r *rig) memberOf() string {
 func (r *rig) committing(client *broker.Client, member broker.Member, partitions int) (c *committer, sources []*source) {
 	b := newBudget(1 << 20)
 	m := newMetrics(prometheus.NewRegistry(), b)
-	c = newCommitter(client, &membership{member: member}, m, broker.NewHealth(discardLog()))
+	c = newCommitter(client, &membership{member: member, lease: &lease{}}, m, broker.NewHealth(discardLog()))
 	for p := range partitions {
 		at := partition{Topic: r.jobs(), ID: p}
 		src, _ := newSource(at, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)

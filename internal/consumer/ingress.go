@@ -217,16 +217,18 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error
 // relieve asks the handler to move on the older half of the open jobs. It does so if the window is three quarters full or has no room for
 // the offsets. It asks once for every position of the base, and again while that does not help.
 func (r *ingressReader) relieve(offsets ...int64) {
-	base, crowded := r.src.isFull(r.opt.MaxOpen, offsets)
-	if !crowded {
-		return
+	r.src.mu.Lock()
+	w, now := r.src.window, time.Now()
+	asks := (w.Committed() != r.relieved || now.Sub(r.askedAt) >= stuckAfter) &&
+		(w.Fill(r.opt.MaxOpen) >= 0.75 || !w.HasCapacity(r.opt.MaxOpen, offsets...))
+	middle := int64(0)
+	if asks {
+		r.relieved, r.askedAt, middle = w.Committed(), now, w.Middle()
 	}
-	now := time.Now()
-	if base == r.relieved && now.Sub(r.askedAt) < stuckAfter {
-		return
+	r.src.mu.Unlock()
+	if asks {
+		r.opt.Handler.Relieve(r.src, middle)
 	}
-	r.relieved, r.askedAt = base, now
-	r.opt.Handler.Relieve(r.src, r.src.middle())
 }
 
 // asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs

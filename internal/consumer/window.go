@@ -79,18 +79,3 @@ func (s *source) next() int64 {
 	defer s.mu.Unlock()
 	return s.window.Next()
 }
-
-// isFull reports whether the window is three quarters full, or has no room for the offsets. It returns the offset that
-// will be committed.
-func (s *source) isFull(maxOpen int, offsets []int64) (base int64, is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.window.Committed(), s.window.Fill(maxOpen) >= 0.75 || !s.window.HasCapacity(maxOpen, offsets...)
-}
-
-// middle returns an offset before which there is the older half of the open ones. It looks at all of them.
-func (s *source) middle() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.window.Middle()
-}
