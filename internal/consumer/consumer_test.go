@@ -308,3 +308,22 @@ func TestOneOpenJobDoesNotHoldReading(t *testing.T) {
 		t.Errorf("handed over again: %d jobs", len(ids))
 	}
 }
+
+// Lanes remember what they pass over until the last ingress that was gained has waited for them.
+func TestLanesRecallForEachGain(t *testing.T) {
+	r := inProcess(t, 1, 1)
+	o := r.opt
+	o.Client = r.broker()
+	a := &assignment{Consumer: New(o), work: t.Context()}
+	for range 2 {
+		a.recalls.Add(1)
+	}
+	a.awaitLanes()
+	if a.recalls.Load() == 0 {
+		t.Error("lanes forget while ingress waits that was gained later")
+	}
+	a.awaitLanes()
+	if a.recalls.Load() != 0 {
+		t.Error("lanes go on to remember what they pass over")
+	}
+}

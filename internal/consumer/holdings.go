@@ -44,9 +44,7 @@ func (t *assignment) add(gained []partition) {
 		}
 		for _, at := range gained {
 			h := &holding{partition: at, done: make(chan struct{})}
-			if h.from, _ = t.opt.place(at.Topic); h.from == delivery.FromIngress {
-				t.recalls.Store(true)
-			}
+			h.from, _ = t.opt.place(at.Topic)
 			h.reading, h.stop = context.WithCancel(t.work)
 			held[at], added = h, append(added, h)
 		}
@@ -146,7 +144,7 @@ func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
 
 // awaitLanes waits until the lanes are read up to where they end now, as far as queues have room, so that jobs of ingress which are in a lane already are recognised.
 func (t *assignment) awaitLanes() {
-	defer t.recalls.Store(false)
+	defer t.recalls.Add(-1)
 	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)
 	defer cancel()
 	ends, _ := t.opt.Client.Offsets(ctx, broker.Latest, partitionsOf(t.lanes())...) // of those that answer

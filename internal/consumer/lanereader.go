@@ -25,7 +25,7 @@ const (
 type laneReader struct {
 	reader
 	idle    *broker.Poll
-	recalls *atomic.Bool // see assignment
+	recalls *atomic.Int64 // see assignment
 	probe   <-chan time.Time
 	saved   float64       // part of the bytes of records that their batches, which are compressed, do not take; a moving average
 	named   namedCampaign // by the last record
@@ -219,7 +219,7 @@ func (v *visit) record(rec *delivery.Record) error {
 	}
 	switch verdict {
 	case offset.Skip:
-		if !v.catchUp && r.recalls.Load() {
+		if !v.catchUp && r.recalls.Load() > 0 {
 			if j == nil {
 				j = r.decode(rec, v.now)
 			}

@@ -32,6 +32,10 @@ type startOffsets struct {
 // run works until all starts are found or ctx ends.
 func (l *startOffsets) run(ctx context.Context) {
 	defer l.health.Forget("offsets")
+	if slices.ContainsFunc(l.left, func(h *holding) bool { return h.from == delivery.FromIngress }) {
+		l.recalls.Add(1)
+		defer l.lanesRead() // also where none of it begins
+	}
 	var wait backoff
 	for {
 		err := l.find(ctx)
