@@ -208,7 +208,7 @@ func (v *visit) record(rec *delivery.Record) error {
 	hash, j := v.campaignOf(rec)
 	r.src.mu.Lock()
 	defer r.src.mu.Unlock()
-	verdict := offset.Skip
+	var verdict offset.Verdict
 	switch lane := r.src.lane; {
 	case !v.catchUp:
 		verdict = lane.ClassifyMain(hash, rec.Offset)

@@ -141,6 +141,24 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		lanesFull:       gauge("pacer_lanes_full", "Lanes that are not read on, because a commit has no room for the positions of more campaigns."),
 		unreadableLanes: gauge("pacer_lanes_held", "Lanes that are not read, because the metadata of their offset cannot be read."),
 	}
+	m.zero(open, partitions)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_buffer_bytes", Help: "Bytes held for jobs and for fetches in flight.",
+	}, func() float64 { return float64(b.inUse()) })
+	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pacer_buffer_wait_seconds", ConstLabels: prometheus.Labels{"place": placeNames[from]},
+			Help: "How long the first of the fetches that wait for memory has waited; timers wait with ingress.",
+		}, func() float64 { return b.of(from).waitedFor().Seconds() })
+	}
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "pacer_lane_read_factor", Help: "Records read from lanes per lane job settled; 1 is the least.",
+	}, m.lanes.readFactor)
+	return m
+}
+
+// zero makes the series of all labels, so that each is exported from the start.
+func (m *metrics) zero(open, partitions *prometheus.GaugeVec) {
 	for place, name := range placeNames {
 		m.openJobs[place], m.partitions[place] = open.WithLabelValues(name), partitions.WithLabelValues(name)
 		m.records.WithLabelValues(name)
@@ -161,19 +179,6 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 	} {
 		m.defects.WithLabelValues(string(reason))
 	}
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pacer_buffer_bytes", Help: "Bytes held for jobs and for fetches in flight.",
-	}, func() float64 { return float64(b.inUse()) })
-	for _, from := range []delivery.Place{delivery.FromIngress, delivery.FromLane} {
-		factory.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pacer_buffer_wait_seconds", ConstLabels: prometheus.Labels{"place": placeNames[from]},
-			Help: "How long the first of the fetches that wait for memory has waited; timers wait with ingress.",
-		}, func() float64 { return b.of(from).waitedFor().Seconds() })
-	}
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pacer_lane_read_factor", Help: "Records read from lanes per lane job settled; 1 is the least.",
-	}, m.lanes.readFactor)
-	return m
 }
 
 // The causes of lost records in labels.
