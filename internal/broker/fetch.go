@@ -3,7 +3,6 @@ package broker
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -248,8 +247,8 @@ func (f *fetching) unreadable(b logBatch, cause error) error {
 
 // control reads a marker that ends a transaction.
 func (f *fetching) control(b logBatch, key []byte) {
-	const version, kind, abortMarker = 2, 2, 0 // bytes of the key, and the kind of an abort
-	if len(key) >= version+kind && binary.BigEndian.Uint16(key[version:]) == abortMarker {
+	var marker kmsg.ControlRecordKey
+	if marker.ReadFrom(key) == nil && marker.Type == kmsg.ControlRecordKeyTypeAbort {
 		f.aborted.ended(b.FirstOffset, b.ProducerID)
 	}
 }

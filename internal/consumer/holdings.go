@@ -118,12 +118,14 @@ func (t *assignment) reader(s *source) (run func(context.Context) *start) {
 		return r.run
 	}
 	read := 0
-	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, maxWait: longPoll, repeated: func(j *delivery.Job) bool {
+	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, repeated: func(j *delivery.Job) bool {
 		read++
 		return read <= mayBeMoved && t.origins.Moved(j, t.laneRepeats())
 	}}
-	if _, delay := t.opt.place(s.Topic); s.from == delivery.FromTimer {
-		r.asTimer(delay, t.idle)
+	if r.isTimer() {
+		r.maxBytes, r.idle = func() int64 { return timerFetchBytes }, t.idle
+		r.repeated = func(j *delivery.Job) bool { return s.repeats.Repeated(j, j.Offset) }
+		_, r.delay = t.opt.place(s.Topic)
 	}
 	return r.run
 }

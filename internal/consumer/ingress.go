@@ -13,16 +13,15 @@ import (
 // ingressReader reads one partition of ingress, or, with jobs held until they are due, of a timer.
 type ingressReader struct {
 	reader
-	maxBytes func() int64
-	maxWait  time.Duration
-	// hold waits until the jobs before n of the batch may be offered, at least one; nil for at once.
-	hold func(ctx context.Context, jobs []*delivery.Job) (n int, err error)
-	// idle waits for data at the end of the log; nil to use a long poll.
-	idle     func(ctx context.Context, offset int64) error
+	maxBytes func() int64             // of a fetch
 	repeated func(*delivery.Job) bool // reports whether the job was read before in this partition, or in a lane
 
-	known   int64 // of a timer: what lies before this offset was there at knownAt
+	// Of a timer:
+	idle    *broker.Poll // watches the end of the log, where ingress waits with a long poll
+	delay   time.Duration
+	known   int64 // what lies before this offset was there at knownAt
 	knownAt time.Time
+
 	fetched fetched
 	blocked bool // jobs were refused, and it waits for room (block.go)
 
@@ -63,18 +62,20 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 	from = r.src.next() // jobs may have been given back
 	r.src.heart.rest()
 	r.src.stands.Store(false)
-	if r.idle != nil && from >= r.src.edge.Load() {
-		if err = r.idle(ctx, from); err != nil {
-			return false, err
+	maxBytes, maxWait := r.maxBytes(), longPoll
+	if r.isTimer() {
+		if maxWait = shortPoll; from >= r.src.edge.Load() {
+			if err = r.awaitData(ctx, from); err != nil {
+				return false, err
+			}
 		}
 	}
-	maxBytes := r.maxBytes()
 	if err = r.admit(ctx, maxBytes); err != nil {
 		return false, err
 	}
 	f, now := &r.fetched, time.Now()
 	f.at = now
-	out, err := r.read(ctx, from, maxBytes, r.maxWait, func(rec *delivery.Record) error {
+	out, err := r.read(ctx, from, maxBytes, maxWait, func(rec *delivery.Record) error {
 		if f.bytes >= expansion*r.memory.answer {
 			return errEnough
 		}
@@ -83,7 +84,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 			return errEnough
 		}
 		r.adopt(j)
-		if r.hold != nil && rec.Offset < r.known {
+		if r.isTimer() && rec.Offset < r.known {
 			j.ReadAt = r.knownAt
 		}
 		if len(f.jobs) == 0 {
@@ -158,10 +159,10 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 		for i := range offsets {
 			offsets[i] = jobs[i].Offset
 		}
-		if r.hold != nil {
-			var err error
+		if r.isTimer() {
 			r.src.heart.rest()
-			if n, err = r.hold(ctx, jobs[:n]); err != nil {
+			var err error
+			if n, err = holdUntilDue(ctx, jobs[:n], r.delay); err != nil {
 				return err
 			}
 		}
@@ -184,7 +185,7 @@ func (r *ingressReader) offerPiece(ctx context.Context) (err error) {
 				r.src.metrics.repeated.Inc()
 				r.src.settle(j.Offset, j.Campaign, inTimer(j))
 			default:
-				if r.hold != nil {
+				if r.isTimer() {
 					j.ReadAt = time.Now() // it has been open since now
 				}
 				fresh = append(fresh, j)
@@ -231,22 +232,19 @@ func (r *ingressReader) relieve(offsets ...int64) {
 	}
 }
 
-// asTimer makes an ingressReader read one partition of a timer topic. The topic's delay is constant, so its jobs
-// become due in the order of the log: the reader sleeps until the first job of what it has fetched is due, holding
-// that one small batch.
-func (r *ingressReader) asTimer(delay time.Duration, idle *broker.Poll) {
-	r.maxBytes, r.maxWait = func() int64 { return timerFetchBytes }, shortPoll
-	r.repeated = func(j *delivery.Job) bool { return r.src.repeats.Repeated(j, j.Offset) }
-	r.hold = func(ctx context.Context, jobs []*delivery.Job) (int, error) { return holdUntilDue(ctx, jobs, delay) }
-	r.idle = func(ctx context.Context, offset int64) error {
-		wake, leave := idle.Park(r.src.partition, offset)
-		defer leave()
-		select {
-		case r.brought = <-wake:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// isTimer reports whether the partition is one of a timer. The topic's delay is constant, so its jobs become due in the order of the log:
+// the reader sleeps until the first job of what it has fetched is due, holding that one small batch.
+func (r *ingressReader) isTimer() bool { return r.src.from == delivery.FromTimer }
+
+// awaitData waits until the log of a timer has a record at the offset.
+func (r *ingressReader) awaitData(ctx context.Context, offset int64) error {
+	wake, leave := r.idle.Park(r.src.partition, offset)
+	defer leave()
+	select {
+	case r.brought = <-wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
