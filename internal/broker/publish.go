@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -18,6 +16,7 @@ import (
 const (
 	defaultLinger   = 20 * time.Millisecond
 	publishPatience = 30 * time.Second // how long batches are retried before Publish gives up
+	readerGrace     = time.Second      // how long a publication that has failed waits for its sequence, which may wait for standard input
 
 	maxBatchRecords = 500
 	maxBatchBytes   = 512 << 10
@@ -62,7 +61,7 @@ func All(records []delivery.Record) iter.Seq2[delivery.Record, error] {
 // Publish writes the records to the topic, round-robin over its partitions and in order within each. onAck, if set, is
 // called after each acknowledged batch with its size, always by the same goroutine. Publish returns the number of
 // acknowledged records and the first error: of the sequence, of ctx, or of a broker that refuses for 30 s. It holds
-// one batch per partition in memory.
+// one batch per partition in memory. After an error, it does not wait for a sequence that waits itself: that ends with its next record.
 func (p *Producer) Publish(ctx context.Context, topic string, records iter.Seq2[delivery.Record, error], onAck func(n int)) (acked int64, err error) {
 	to, err := p.opts.Client.PartitionsOf(ctx, topic)
 	if errors.Is(err, ErrNoTopic) {
@@ -79,12 +78,21 @@ func (p *Producer) PublishTo(
 	ctx context.Context, to []Partition, records iter.Seq2[delivery.Record, error], onAck func(n int),
 ) (acked int64, err error) {
 	u := &publication{ProducerOptions: p.opts, to: to, onAck: onAck, line: make(chan delivery.Record)}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return u.run(ctx) })
-	readErr := u.read(ctx, records)
-	close(u.line)
-	if err = group.Wait(); err == nil {
-		err = readErr
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	read := make(chan error, 1)
+	go func() {
+		defer close(u.line)
+		read <- u.read(reading, records)
+	}()
+	if err = u.run(ctx); err == nil {
+		err = <-read
+	} else {
+		stop()
+		select {
+		case <-read:
+		case <-time.After(readerGrace):
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("publish to %s: %w", to[0].Topic, err)

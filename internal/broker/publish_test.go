@@ -188,3 +188,30 @@ func BenchmarkPublish(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
+
+// TestPublishDoesNotWaitForATerminal: a sequence that waits for its next record, as standard input may for any time, does not keep a publication
+// from its end when it is given up, or the broker refuses.
+func TestPublishDoesNotWaitForATerminal(t *testing.T) {
+	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	typed, over := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var acked atomic.Int64
+	go func() {
+		_, err := NewProducer(ProducerOptions{Client: client}).Publish(ctx, "jobs", func(yield func(delivery.Record, error) bool) {
+			yield(delivery.Record{Value: []byte("x")}, nil)
+			<-typed
+		}, func(n int) { acked.Add(int64(n)) })
+		over <- err
+	}()
+	kafkatest.Eventually(t, "the first is written", func() bool { return acked.Load() == 1 })
+	cancel()
+	select {
+	case err := <-over:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("given up: %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a publication that was given up waits for its next record")
+	}
+	close(typed)
+}
