@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // Bounds on one request.
@@ -85,8 +86,9 @@ func (e *entry) back(why error) {
 // A batch that was certainly not written, since its leader has moved or is being elected, is sent again after a pause, as
 // long as the calls of Deliver wait for it. So is, in halves, one that was refused for one of its records.
 type batches struct {
-	sink *Sink
-	back chan sent
+	sink  *Sink
+	ended chan *leader  // its request has ended
+	again chan []*entry // those that were not written, after the pause
 
 	// Owned by run.
 	collected []*entry
@@ -102,42 +104,29 @@ type leader struct {
 	busy    bool // a request is in flight
 }
 
-// sent is a request that has ended.
-type sent struct {
-	leader *leader
-	again  []*entry // not written
-}
-
 func newBatches(s *Sink) *batches {
-	return &batches{sink: s, back: make(chan sent), leaders: map[int]*leader{}}
+	return &batches{sink: s, ended: make(chan *leader), again: make(chan []*entry), leaders: map[int]*leader{}}
 }
 
 func (b *batches) run(ctx context.Context) {
 	defer b.requests.Wait()
 	due := time.NewTimer(0) // when what was collected is sent
-	armed := true
 	for {
 		select {
 		case e := <-b.sink.queue:
-			b.collected = append(b.collected, e)
-			if !armed {
+			if b.collected = append(b.collected, e); len(b.collected) == 1 {
 				due.Reset(b.sink.config.Linger)
-				armed = true
 			}
 			if len(b.collected) < maxRequestRecords {
 				continue
 			}
-		case s := <-b.back:
-			s.leader.busy = false
-			b.start(ctx, s.leader)
-			if len(s.again) > 0 {
-				b.collected = append(b.collected, s.again...)
-				due.Reset(pause)
-				armed = true
-			}
+		case l := <-b.ended:
+			l.busy = false
+			b.start(ctx, l)
 			continue
+		case entries := <-b.again:
+			b.collected = append(b.collected, entries...)
 		case <-due.C:
-			armed = false
 		case <-ctx.Done():
 			return
 		}
@@ -164,13 +153,15 @@ func (b *batches) distribute(ctx context.Context) {
 		return
 	}
 	touched := map[int]*leader{}
-	for i, e := range collected {
+	keyless := 0
+	for _, e := range collected {
 		if len(e.key) > 0 {
 			e.to = b.partitionOf(e.key, len(layout))
 		} else {
-			if i%maxBatchRecords == 0 {
+			if keyless%maxBatchRecords == 0 {
 				b.turn(layout)
 			}
+			keyless++
 			e.to = b.next
 		}
 		id := layout[e.to]
@@ -214,7 +205,14 @@ func (b *batches) start(ctx context.Context, l *leader) {
 	b.requests.Go(func() {
 		again := b.sink.send(ctx, chunks)
 		select {
-		case b.back <- sent{l, again}:
+		case b.ended <- l:
+		case <-ctx.Done():
+		}
+		if len(again) == 0 || retry.Sleep(ctx, pause) != nil {
+			return
+		}
+		select {
+		case b.again <- again:
 		case <-ctx.Done():
 		}
 	})

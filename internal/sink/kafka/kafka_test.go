@@ -243,14 +243,7 @@ func TestABrokerThatHangs(t *testing.T) {
 		}
 	}
 	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
-	keys := map[int32]string{} // by partition
-	for i := 0; len(keys) < 2; i++ {
-		j := job(fmt.Sprint("k", i))
-		j.Key = []byte(j.ID)
-		sinktest.Deliver(t, s, j, delivery.Delivered)
-		seen := b.Seen()
-		keys[seen[len(seen)-1].Partition] = j.ID
-	}
+	keys := keysOf(t, s, b, 2)
 	hanging.Store(1)
 	stuck := make(chan delivery.Result, 1)
 	go func() {
@@ -271,6 +264,85 @@ func TestABrokerThatHangs(t *testing.T) {
 	if res := <-stuck; res.Class != delivery.Temporary || !strings.Contains(res.Detail, "may have been written") {
 		t.Errorf("%+v", res)
 	}
+}
+
+// TestAMovingLeader does not delay the records of other partitions: they wait no longer than they linger.
+func TestAMovingLeader(t *testing.T) {
+	t.Parallel()
+	var moving atomic.Bool
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
+		Topic: topic, Partitions: 2, Brokers: 2,
+		Treat: func(node int32, _ []sinktest.Written) (how sinktest.Treatment) {
+			if node == 1 && moving.Load() {
+				how.Code = 6
+			}
+			return how
+		},
+	})
+	for p := range int32(2) {
+		if err := b.Cluster.MoveTopicPartition(topic, p, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
+	keys := keysOf(t, s, b, 2)
+	to := func(partition int32) *delivery.Job {
+		j := job("x")
+		j.Key = []byte(keys[partition])
+		return j
+	}
+	moving.Store(true)
+	waits := make(chan delivery.Result, 1)
+	go func() { waits <- s.Deliver(t.Context(), to(1)) }()
+	n := 0
+	for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; n++ {
+		sinktest.Deliver(t, s, to(0), delivery.Delivered)
+	}
+	if most := int(1500 * time.Millisecond / pause); n <= most+most/3 {
+		t.Errorf("%d were delivered one after the other, as if each had waited for the pause", n)
+	}
+	moving.Store(false)
+	if res := <-waits; res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
+// keysOf returns a key for each partition.
+func keysOf(t *testing.T, s *Sink, b *sinktest.Broker, partitions int) map[int32]string {
+	t.Helper()
+	keys := map[int32]string{}
+	for i := 0; len(keys) < partitions; i++ {
+		j := job(fmt.Sprint("k", i))
+		j.Key = []byte(j.ID)
+		sinktest.Deliver(t, s, j, delivery.Delivered)
+		seen := b.Seen()
+		keys[seen[len(seen)-1].Partition] = j.ID
+	}
+	return keys
+}
+
+// TestPartitionsWithoutAKey: a record without a key goes to a partition that there is and that has a leader, also behind one with a key.
+func TestPartitionsWithoutAKey(t *testing.T) {
+	t.Parallel()
+	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 2})
+	s := open(t, b, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	own := newBatches(s)
+	own.next = 6 // the topic was made anew, with fewer partitions
+	keyed := job("keyed")
+	keyed.Key = []byte("k")
+	for _, j := range []*delivery.Job{keyed, job("without a key")} {
+		e, _ := s.entry(j)
+		e.latest = time.Now().Add(time.Minute)
+		own.collected = append(own.collected, e)
+	}
+	last := own.collected[1]
+	own.distribute(ctx)
+	if last.to > 1 {
+		t.Errorf("partition %d", last.to)
+	}
+	cancel()
+	own.requests.Wait()
 }
 
 // TestNotSentInTime: what waits behind a request that hangs has certainly not been written, and is never.
