@@ -55,40 +55,15 @@ type conn struct {
 	broken   bool // not to be used any more
 }
 
-// login is what connections are made with.
-type login struct {
-	tls      *tls.Config // without the server's name
-	password string
-}
-
-// dialer makes connections.
-type dialer struct {
-	config *Config
-	host   string // of the server
-	hello  string
-	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
-}
-
-func newDialer(c *Config, hostname string) *dialer {
-	d := &dialer{config: c, hello: c.Hello, dial: (&net.Dialer{}).DialContext}
-	d.host, _, _ = net.SplitHostPort(c.Addr) // checked before
-	if d.hello == "" {
-		if d.hello = hostname; !isHost(hostname) {
-			d.hello = "localhost"
-		}
-	}
-	return d
-}
-
 // connect makes a connection, as long as ctx lasts.
-func (d *dialer) connect(ctx context.Context, l login) (*conn, *failure) {
-	raw, err := d.dial(ctx, "tcp", d.config.Addr)
+func (s *Sink) connect(ctx context.Context, p parts) (*conn, *failure) {
+	raw, err := s.dial(ctx, "tcp", s.config.Addr)
 	if err != nil {
 		return nil, &failure{stage: connecting, err: err}
 	}
 	c := &conn{line: &line{Conn: raw, left: maxReply}, born: time.Now()}
 	done := c.limit(ctx)
-	f := d.prepare(ctx, c, l)
+	f := s.prepare(ctx, c, p)
 	done()
 	if f == nil && c.broken {
 		f = &failure{stage: connecting, err: ctx.Err()}
@@ -102,12 +77,13 @@ func (d *dialer) connect(ctx context.Context, l login) (*conn, *failure) {
 }
 
 // prepare greets the server, has the connection encrypted and logs in.
-func (d *dialer) prepare(ctx context.Context, c *conn, l login) *failure {
-	stream, secure := net.Conn(c.line), l.tls.Clone()
+func (s *Sink) prepare(ctx context.Context, c *conn, p parts) *failure {
+	host, _, _ := net.SplitHostPort(s.config.Addr) // checked before
+	stream, secure := net.Conn(c.line), p.tls.Clone()
 	if secure != nil {
-		secure.ServerName = strings.Trim(d.host, "[]")
+		secure.ServerName = strings.Trim(host, "[]")
 	}
-	if d.config.TLS == implicit {
+	if s.config.TLS == implicit {
 		encrypted := tls.Client(c.line, secure)
 		if err := encrypted.HandshakeContext(ctx); err != nil {
 			return &failure{stage: securing, err: err}
@@ -115,14 +91,14 @@ func (d *dialer) prepare(ctx context.Context, c *conn, l login) *failure {
 		stream = encrypted
 	}
 	var err error
-	if c.client, err = gosmtp.NewClient(stream, d.host); err != nil {
+	if c.client, err = gosmtp.NewClient(stream, host); err != nil {
 		return &failure{stage: connecting, err: err}
 	}
 	c.client.SkipSMTPUTF8(true)
-	if err := c.client.Hello(d.hello); err != nil {
+	if err := c.client.Hello(s.hello); err != nil {
 		return &failure{stage: connecting, err: err}
 	}
-	if d.config.TLS == startTLS {
+	if s.config.TLS == startTLS {
 		if offered, _ := c.client.Extension("STARTTLS"); !offered {
 			return &failure{stage: securing, err: errNoTLS}
 		}
@@ -130,10 +106,10 @@ func (d *dialer) prepare(ctx context.Context, c *conn, l login) *failure {
 			return &failure{stage: securing, err: err}
 		}
 	}
-	if d.config.Username == "" {
+	if s.config.Username == "" {
 		return nil
 	}
-	auth, err := d.auth(c.client, l.password)
+	auth, err := s.config.mechanism(c.client, host, p.password)
 	if err == nil {
 		err = c.client.Auth(auth)
 	}
@@ -143,11 +119,11 @@ func (d *dialer) prepare(ctx context.Context, c *conn, l login) *failure {
 	return nil
 }
 
-// auth chooses the mechanism. The connection is encrypted.
-func (d *dialer) auth(client *gosmtp.Client, password string) (gosmtp.Auth, error) {
+// mechanism chooses the mechanism of authentication. The connection is encrypted.
+func (c *Config) mechanism(client *gosmtp.Client, host, password string) (gosmtp.Auth, error) {
 	_, offered := client.Extension("AUTH")
 	list := strings.Fields(strings.ToLower(offered))
-	mechanism := d.config.Auth
+	mechanism := c.Auth
 	if mechanism == authAuto {
 		for _, m := range []string{authSCRAM, authPlain, authLogin} {
 			if slices.Contains(list, m) {
@@ -159,15 +135,15 @@ func (d *dialer) auth(client *gosmtp.Client, password string) (gosmtp.Auth, erro
 	if !slices.Contains(list, mechanism) {
 		return nil, fmt.Errorf("%w: %.60q", errNoAuth, offered)
 	}
-	switch user := d.config.Username; mechanism {
+	switch mechanism {
 	case authSCRAM:
-		return gosmtp.ScramSHA256Auth(user, password), nil
+		return gosmtp.ScramSHA256Auth(c.Username, password), nil
 	case authLogin:
-		return gosmtp.LoginAuth(user, password, d.host, false), nil
+		return gosmtp.LoginAuth(c.Username, password, host, false), nil
 	case authToken:
-		return gosmtp.XOAuth2Auth(user, password), nil
+		return gosmtp.XOAuth2Auth(c.Username, password), nil
 	}
-	return gosmtp.PlainAuth("", d.config.Username, password, d.host, false), nil
+	return gosmtp.PlainAuth("", c.Username, password, host, false), nil
 }
 
 // limit has everything on the connection fail when ctx ends, until done is called. The connection is broken then.

@@ -115,8 +115,7 @@ func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
 	for _, part := range []struct {
 		key  string
 		kind gomail.ContentType
-		add  func(gomail.ContentType, string, ...gomail.PartOption)
-	}{{keyText, gomail.TypeTextPlain, msg.AddAlternativeString}, {keyHTML, gomail.TypeTextHTML, msg.AddAlternativeString}} {
+	}{{keyText, gomail.TypeTextPlain}, {keyHTML, gomail.TypeTextHTML}} {
 		if f.texts[part.key] == nil {
 			continue
 		}
@@ -124,7 +123,7 @@ func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
 		if err != nil {
 			return nil, err
 		}
-		part.add(part.kind, body)
+		msg.AddAlternativeString(part.kind, body)
 	}
 	var data bytes.Buffer
 	if _, err := msg.WriteTo(&data); err != nil {

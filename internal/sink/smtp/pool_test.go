@@ -93,7 +93,7 @@ func inTime(t *testing.T, test func(t *testing.T, s *piped, deliver func(to stri
 			t.Fatal(err)
 		}
 		s := &piped{}
-		k.dialer.dial = s.dial
+		k.dial = s.dial
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()

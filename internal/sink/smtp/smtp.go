@@ -4,8 +4,10 @@ package smtp
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -26,34 +28,37 @@ import (
 type Sink struct {
 	base.Service[parts]
 	config *Config
-	dialer *dialer
+	hello  string // the name that it gives itself
+	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // parts are what is made of the files and secrets that the configuration names.
 type parts struct {
-	*dialer
 	*pool
-	login
-	form    *form
-	secrets *strings.Replacer
+	addr     string
+	tls      *tls.Config // without the server's name; nil: connections are not encrypted
+	password string
+	form     *form
+	secrets  *strings.Replacer
 }
 
 // Where is the server.
-func (p parts) Where() string { return p.config.Addr }
+func (p parts) Where() string { return p.addr }
 
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = ""
+	s := &Sink{config: c, hello: c.Hello, dial: (&net.Dialer{}).DialContext}
+	if s.hello == "" {
+		if s.hello, _ = os.Hostname(); !isHost(s.hello) {
+			s.hello = "localhost"
+		}
 	}
-	s := &Sink{config: c, dialer: newDialer(c, hostname)}
 	return s, s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt})
 }
 
 func (s *Sink) build(r *access.Reader) (p parts) {
 	c := s.config
-	p.dialer, p.pool = s.dialer, newPool(max(1, c.MaxInFlight))
+	p.addr, p.pool = c.Addr, newPool(max(1, c.MaxInFlight))
 	if c.TLS != noTLS {
 		p.tls = r.TLS("", c.Certificates)
 	}
@@ -133,7 +138,7 @@ func (s *Sink) send(ctx context.Context, p parts, m *message) (reply, *failure) 
 	for used := c != nil; ; used = false {
 		if c == nil {
 			var f *failure
-			if c, f = p.connect(ctx, p.login); f != nil {
+			if c, f = s.connect(ctx, p); f != nil {
 				return reply{}, f
 			}
 		}
@@ -152,7 +157,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	p := s.Now()
-	c, f := p.connect(ctx, p.login)
+	c, f := s.connect(ctx, p)
 	if f == nil {
 		c.close()
 		return nil
