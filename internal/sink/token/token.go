@@ -65,8 +65,7 @@ type Options struct {
 type Source struct {
 	opt   Options
 	now   atomic.Pointer[Current] // written by Run
-	stale atomic.Pointer[Current] // the one that is to be replaced, if it is still the one that is held
-	wake  retry.Signal
+	wake  retry.Signal            // it is to be replaced
 	fails retry.Outage
 }
 
@@ -125,10 +124,7 @@ func (s *Source) Refused(h *Current) {
 }
 
 // Renew says that what tokens are fetched with has changed. The token is used until there is another.
-func (s *Source) Renew() {
-	s.stale.Store(s.now.Load())
-	s.wake.Send()
-}
+func (s *Source) Renew() { s.wake.Send() }
 
 // Run fetches tokens until ctx ends.
 func (s *Source) Run(ctx context.Context) {
@@ -160,18 +156,13 @@ func (s *Source) Run(ctx context.Context) {
 func (s *Source) rest(ctx context.Context, wait time.Duration) (stale bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return false
-		case <-s.wake:
-			if s.now.Load() == s.stale.Load() {
-				return true
-			}
-		}
+	select {
+	case <-s.wake:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
 	}
+	return false
 }
 
 // fetch fetches a token, and returns when to do so again. One that is valid stays when no other can be fetched.
@@ -210,4 +201,8 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 func (s *Source) hold(h *Current) {
 	h.replaced = make(chan struct{})
 	close(s.now.Swap(h).replaced)
+	select {
+	case <-s.wake: // sent for the one before
+	default:
+	}
 }
