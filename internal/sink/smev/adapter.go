@@ -25,19 +25,27 @@ type adapter struct {
 	face face
 }
 
-// face is one of the two ways to call the adapter. A problem is what is known if there is no answer, or a refusal.
+// face is one of the two ways to call the adapter.
 type face interface {
-	// find asks for messages by the id of a request.
-	find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result)
-	// send sends a request.
-	send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result)
+	// find asks for messages by the id of a request, and send sends one.
+	find(system, client, criteria string) httpcall.Request
+	send(r soap.AdapterRequest) httpcall.Request
+	read(a httpcall.Answer) said
+}
+
+// said is what an answer of the adapter says.
+type said struct {
+	messageID string // of the request that it has taken; "" for none
+	listed    bool   // it is a list of messages, and was read whole
+	found     []response
+	fault     soap.Fault
 }
 
 func newAdapter(s *Sink) adapter {
 	if s.config.Protocol == protocolSOAP {
-		return adapter{s, envelopes{s}}
+		return adapter{s, envelopes{}}
 	}
-	return adapter{s, rest{s}}
+	return adapter{s, rest{}}
 }
 
 // What find looks for.
@@ -62,7 +70,7 @@ func (a adapter) deliver(ctx context.Context, job *delivery.Job, shown *base.Exc
 	}
 	found, problem := a.find(ctx, client, requestByRequest, shown)
 	if problem == nil && len(found) == 0 {
-		problem = a.face.send(ctx, soap.AdapterRequest{
+		problem = a.send(ctx, soap.AdapterRequest{
 			ITSystem: a.config.ITSystem, ClientID: client, NodeID: a.config.NodeID, EOL: job.ExpiresAt, Test: a.config.TestMessage, Content: content, Files: files,
 		}, shown)
 	}
@@ -93,9 +101,12 @@ var clientIDs = uuid.MustParse("5d8f3c57-0e42-4b1d-9a6c-2f7184d3a910")
 
 // find asks for messages by the id of a request. The problem is what is known if there is no answer.
 func (a adapter) find(ctx context.Context, client, criteria string, shown *base.Exchange) (found []response, problem *delivery.Result) {
-	found, problem = a.face.find(ctx, client, criteria, shown)
-	if problem == nil {
-		return found, nil
+	s, answer, problem := a.ask(ctx, a.face.find(a.config.ITSystem, client, criteria), maxFound, shown)
+	switch {
+	case problem == nil && s.listed:
+		return s.found, nil
+	case problem == nil:
+		problem = foreign(answer, "find", a.Now().Where())
 	}
 	switch problem.Class {
 	case delivery.Permanent: // nothing in the question is the job's
@@ -104,6 +115,26 @@ func (a adapter) find(ctx context.Context, client, criteria string, shown *base.
 		problem.Detail = strings.TrimSuffix(problem.Detail, mayHaveArrived)
 	}
 	return nil, problem
+}
+
+// send sends a request. The problem is what is known if there is no answer.
+func (a adapter) send(ctx context.Context, r soap.AdapterRequest, shown *base.Exchange) (problem *delivery.Result) {
+	s, answer, problem := a.ask(ctx, a.face.send(r), maxAnswer, shown)
+	if problem == nil && s.messageID == "" {
+		problem = foreign(answer, "send", a.Now().Where())
+	}
+	return problem
+}
+
+// ask makes a call, and reads at most so many bytes of its answer. The problem is what is known without an answer, or the answer refuses.
+func (a adapter) ask(ctx context.Context, r httpcall.Request, most int64, shown *base.Exchange) (s said, answer httpcall.Answer, problem *delivery.Result) {
+	r.Most, r.Shown = most, shown
+	p := a.Now()
+	if answer, problem = p.Post(ctx, r); problem != nil {
+		return s, answer, problem
+	}
+	s = a.face.read(answer)
+	return s, answer, refused(answer, s.fault, p.Where())
 }
 
 const (

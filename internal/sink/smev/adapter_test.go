@@ -237,7 +237,7 @@ func TestAFaultMayQuoteThePayload(t *testing.T) {
 		`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>%s</f:description>` +
 		`</f:ValidationFault></detail></s:Fault></s:Body></s:Envelope>`
 	s, _ := answering(t, 500, fmt.Sprintf(text, strings.Repeat("x", 300_000)), func(c *Config) { c.Protocol = protocolSOAP })
-	problem := newAdapter(s).face.send(t.Context(), soap.AdapterRequest{}, nil)
+	problem := newAdapter(s).send(t.Context(), soap.AdapterRequest{}, nil)
 	if problem == nil || problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {
 		t.Errorf("%+v", problem)
 	}

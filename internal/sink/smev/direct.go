@@ -44,21 +44,19 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 	call := soap.SendRequest(d.config.Version, soap.Request{
 		MessageID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage, References: references,
 	})
-	answer, said, none := d.call(ctx, call, shown, maxAnswer)
-	var res judged
-	if none != nil {
-		res = *none
-	} else {
-		res = classify(answer, said, d.Now().Where(), time.Now())
+	answer, said, res := d.call(ctx, call, shown, maxAnswer)
+	if res == nil {
+		judged := classify(answer, said, d.Now().Where(), time.Now())
+		res = &judged
 	}
-	inDoubt = inDoubt || res.inDoubt
-	if inDoubt || res.Class == delivery.Delivered || res.Class == delivery.Permanent {
-		if res.Provider == nil {
-			res.Provider = &delivery.Provider{}
-		}
-		res.Provider.MessageID = id // the next attempt looks for it
+	switch res.Class {
+	case delivery.Delivered, delivery.Permanent, delivery.Temporary, delivery.Interrupted: // SMEV has the request, or may have it
+		inDoubt = true
 	}
-	return res.Result
+	if inDoubt {
+		res.Provider = provider(res.Provider, id) // the next attempt looks for it
+	}
+	return *res
 }
 
 // triedAs returns the period of the MessageID that the job's request has now: the period of an earlier attempt in doubt, else the current
@@ -82,18 +80,17 @@ const maxPeriods = 400
 // call signs a call, sends it and reads the answer. If there is none, none is what is known.
 func (d direct) call(
 	ctx context.Context, c soap.Call, shown *base.Exchange, most int64,
-) (answer httpcall.Answer, said soap.Answer, none *judged) {
+) (answer httpcall.Answer, said soap.Answer, none *delivery.Result) {
 	p := d.Now()
-	envelope, problem := d.sign(ctx, p, c)
-	if problem != nil {
-		return answer, said, &judged{Result: *problem}
+	envelope, none := d.sign(ctx, p, c)
+	if none != nil {
+		return answer, said, none
 	}
-	answer, res := p.Post(ctx, httpcall.Request{
-		Body: envelope, Most: most, Shown: shown,
-		Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}},
-	})
-	if res != nil {
-		return answer, said, &judged{Result: *res, inDoubt: res.Class == delivery.Temporary || res.Class == delivery.Interrupted}
+	c.Envelope = envelope
+	r := inSOAP(c)
+	r.Most, r.Shown = most, shown
+	if answer, none = p.Post(ctx, r); none != nil {
+		return answer, said, none
 	}
 	text, _, err := soap.XML(answer.Header.Get("Content-Type"), answer.Body)
 	if err == nil {
@@ -128,7 +125,7 @@ func (d direct) sign(ctx context.Context, p parts, c soap.Call) (envelope []byte
 	if res.Class == delivery.Temporary || res.Class == delivery.Throttled { // as long as it lasts, nothing can be sent
 		res.Class = delivery.Unreachable
 	}
-	res.Detail = "not signed: " + strings.TrimSuffix(res.Detail, "; the request may have arrived")
+	res.Detail = "not signed: " + strings.TrimSuffix(res.Detail, mayHaveArrived)
 	return nil, res
 }
 

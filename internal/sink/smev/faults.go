@@ -51,36 +51,30 @@ var faults = map[string]verdict{
 	"StaleMessageId":             {class: delivery.Misconfigured, hint: "; is the clock right?"},
 }
 
-// judged is what became of a request.
-type judged struct {
-	delivery.Result
-	// inDoubt says that SMEV may have registered the request, though the answer does not say so.
-	inDoubt bool
-}
-
-// classify returns what an answer to SendRequest means. The texts of a fault are not repeated: they may quote the payload.
-func classify(a httpcall.Answer, said soap.Answer, where string, now time.Time) judged {
+// classify returns what an answer to SendRequest means: if temporary, SMEV may have registered the request, though the answer does not say so.
+// The texts of a fault are not repeated: they may quote the payload.
+func classify(a httpcall.Answer, said soap.Answer, where string, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	from := " from " + where
 	switch {
 	case said.Root == "SendRequestResponse":
-		return judged{Result: delivery.Result{Class: delivery.Delivered, Status: a.Status}}
+		return delivery.Result{Class: delivery.Delivered, Status: a.Status}
 	case said.Root == "Fault":
 		return byFault(a, said.Fault, from, now)
 	case res.Class == delivery.Delivered: // by a proxy, or cut off
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-		res.Detail = "no answer of SMEV in an HTTP " + strconv.Itoa(a.Status) + from + "; the request may have arrived"
-		return judged{Result: res, inDoubt: true}
+		res.Detail = "no answer of SMEV in an HTTP " + strconv.Itoa(a.Status) + from + mayHaveArrived
+		return res
 	}
 	res.Detail = "HTTP " + strconv.Itoa(a.Status) + from
 	if res.Class == delivery.Temporary {
 		res.By = delivery.ByNobody
-		res.Detail += "; the request may have arrived"
+		res.Detail += mayHaveArrived
 	}
-	return judged{Result: res, inDoubt: res.Class == delivery.Temporary}
+	return res
 }
 
-func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged {
+func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) delivery.Result {
 	v, known := faults[f.Name]
 	if !known {
 		v = verdict{class: delivery.Temporary, by: delivery.ByDestination}
@@ -92,7 +86,7 @@ func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged
 	}
 	switch v.class {
 	case delivery.Delivered:
-		return judged{Result: res}
+		return res
 	case delivery.Throttled:
 		res.RetryAfter = cmp.Or(a.Wait(now), v.wait)
 	case delivery.Temporary:
@@ -103,5 +97,5 @@ func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) judged
 	}
 	res.Detail = name + from + v.hint
 	res.Provider = &delivery.Provider{Code: cmp.Or(f.Name, f.Code)}
-	return judged{Result: res, inDoubt: res.Class == delivery.Temporary}
+	return res
 }

@@ -48,7 +48,7 @@ func AdapterSend(r AdapterRequest) Call {
 	b.WriteString("</a:RequestMetadata><a:RequestContent><a:content><a:MessagePrimaryContent>")
 	b.Write(r.Content)
 	b.WriteString("</a:MessagePrimaryContent>")
-	writeFiles(b, r.Files)
+	list(b, "a:AttachmentHeader", r.Files)
 	b.WriteString("</a:content></a:RequestContent></a:RequestMessage>")
 	return endAdapter(b, "ClientMessage", "Send")
 }

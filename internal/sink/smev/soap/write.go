@@ -60,7 +60,7 @@ func SendRequest(version string, r Request) Call {
 	b.WriteString("<b:MessagePrimaryContent>")
 	b.Write(r.Content)
 	b.WriteString("</b:MessagePrimaryContent>")
-	writeReferences(b, r.References)
+	list(b, "b:RefAttachmentHeader", r.References)
 	if r.Test {
 		b.WriteString("<ns:TestMessage/>")
 	}
@@ -123,6 +123,16 @@ func element(b *bytes.Buffer, name, text string) {
 	b.WriteString("<" + name + ">")
 	escape(b, text)
 	b.WriteString("</" + name + ">")
+}
+
+// list writes a list of elements of one name, unless there are none.
+func list[T any](b *bytes.Buffer, name string, items []T) {
+	if len(items) == 0 {
+		return
+	}
+	b.WriteString("<" + name + "List>")
+	_ = xml.NewEncoder(b).EncodeElement(items, xml.StartElement{Name: xml.Name{Local: name}}) // a buffer takes everything
+	b.WriteString("</" + name + "List>")
 }
 
 func escape(b *bytes.Buffer, text string) {
