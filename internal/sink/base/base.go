@@ -210,8 +210,12 @@ func (s *Service[P]) Reread() {
 		}
 		return
 	}
+	told := s.outage.Failures() >= 2
 	s.outage.Worked()
 	if fresh.digest == old.digest {
+		if told {
+			s.Logger.Info("the certificates or secrets of a sink can be read again", "destination", old.parts.Where())
+		}
 		return
 	}
 	s.current.Store(fresh)

@@ -79,6 +79,9 @@ func TestReread(t *testing.T) {
 			{func() {}, "two/s2/me"},
 			{func() { put("two"); failing = errors.New("gone") }, "two/s2/me"},
 			{func() { failing = nil; put("three") }, "three/s2/me"},
+			{func() { failing = errors.New("gone") }, "three/s2/me"},
+			{func() {}, "three/s2/me"},
+			{func() { failing = nil }, "three/s2/me"},
 		} {
 			mu.Lock()
 			step.change()
@@ -94,7 +97,7 @@ func TestReread(t *testing.T) {
 		if fmt.Sprint(replaced) != "[one/s1/me two/s1/me two/s2/me]" {
 			t.Errorf("replaced %v", replaced)
 		}
-		if logged := out.String(); strings.Count(logged, "level=ERROR") != 1 || strings.Count(logged, "level=INFO") != 3 || strings.Contains(logged, "s2") {
+		if logged := out.String(); strings.Count(logged, "level=ERROR") != 2 || strings.Count(logged, "level=INFO") != 4 || strings.Contains(logged, "s2") {
 			t.Error(logged)
 		}
 	})

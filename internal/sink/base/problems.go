@@ -8,3 +8,10 @@ type Problems []string
 
 // Add adds an error.
 func (p *Problems) Add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+// Note adds an error, unless it is nil.
+func (p *Problems) Note(err error) {
+	if err != nil {
+		*p = append(*p, err.Error())
+	}
+}

@@ -39,6 +39,6 @@ func (p *Problems) OneOf(key, text string, words []string) {
 func (p *Problems) Texts(texts ...render.Text) {
 	_, errs := render.ParseAll(texts...)
 	for _, err := range errs {
-		p.Add("%s", err)
+		p.Note(err)
 	}
 }
