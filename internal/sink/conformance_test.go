@@ -32,6 +32,7 @@ type behaviour struct {
 	timeout   time.Duration // of the sink; 0: long
 	payload   []byte        // nil: 1,000 bytes
 	rules     bool          // that look at the body
+	detail    string        // what the detail says
 
 	want   delivery.ResultClass
 	status int
@@ -126,8 +127,11 @@ var repeated = []behaviour{
 	{name: "GOAWAY before the stream, twice", protocols: h2, handle: goAway(false), want: unreachable, sent: twice},
 	{name: "refused stream", protocols: h2, handle: first(refuse(refusedStream)), want: delivered, status: 200, sent: twice},
 	{name: "refused, no payload", protocols: h2, payload: []byte{}, handle: first(refuse(refusedStream)), want: delivered, status: 200, sent: twice},
-	{name: "refused for ever", protocols: h2, handle: refuse(refusedStream), want: unreachable, sent: twice},
-	{name: "refused for ever, no payload", protocols: h2, payload: []byte{}, handle: refuse(refusedStream), want: unreachable, sent: twice},
+	{name: "refused for ever", protocols: h2, handle: refuse(refusedStream), want: unreachable, sent: twice, detail: "the request was sent twice"},
+	{
+		name: "refused for ever, no payload", protocols: h2, payload: []byte{}, handle: refuse(refusedStream), want: unreachable, sent: twice,
+		detail: "the request was sent twice",
+	},
 	{
 		name: "refused, and then no answer", protocols: h2, timeout: 3 * time.Second, want: temporary, sent: twice,
 		handle: func(c *sinktest.Call) {
@@ -223,7 +227,8 @@ func (b *behaviour) run(t *testing.T, p sinktest.Protocol) {
 	if res.Class == unreachable && b.orLost {
 		b.want = unreachable
 	}
-	if res.Class != b.want || res.Status != b.status || res.RetryAfter != b.wait || (res.Detail == "") != (res.Class == delivered) {
+	if res.Class != b.want || res.Status != b.status || res.RetryAfter != b.wait || (res.Detail == "") != (res.Class == delivered) ||
+		!strings.Contains(res.Detail, b.detail) {
 		t.Errorf("result %+v, want class %s, status %d, wait %s", res, b.want, b.status, b.wait)
 	}
 	if n, want := len(srv.Seen()), map[sent]int{once: 1, never: 0, twice: 2}[b.sent]; n != want || (resent() == 1) != (b.sent == twice) || resent() > 1 {

@@ -39,9 +39,7 @@ func classify(a httpcall.Answer, byJob func(key string) bool, now time.Time) del
 	res := codes.Judge(a, body.Reason, now)
 	switch key, isSetting := settings[body.Reason]; {
 	case res.Class == delivery.Delivered:
-		if id := a.Header.Get("Apns-Id"); id != "" {
-			res.Provider = &delivery.Provider{MessageID: id}
-		}
+		res.Provider = &delivery.Provider{MessageID: a.Header.Get("Apns-Id")}
 		return res
 	case isSetting && byJob(key):
 		res.Class = delivery.Permanent

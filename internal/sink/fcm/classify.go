@@ -82,9 +82,7 @@ func classify(a httpcall.Answer, codes *httpcall.Codes, now time.Time) delivery.
 	res := codes.Judge(a, code, now)
 	switch {
 	case res.Class == delivery.Delivered && body.Error == nil && !a.Foreign():
-		if body.Name != "" {
-			res.Provider = &delivery.Provider{MessageID: body.Name}
-		}
+		res.Provider = &delivery.Provider{MessageID: body.Name}
 		return res
 	case res.Class == delivery.Delivered:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody

@@ -56,9 +56,7 @@ func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	case res.Class == delivery.Delivered && body.Code == "":
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	case res.Class == delivery.Delivered:
-		if body.RequestID != "" {
-			res.Provider = &delivery.Provider{MessageID: body.RequestID}
-		}
+		res.Provider = &delivery.Provider{MessageID: body.RequestID}
 		return res
 	case key == noRight:
 		res.Scope = delivery.ScopeCampaign

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
@@ -51,12 +52,13 @@ func splitURL(s string) (u parts, ok bool) {
 	if strings.HasPrefix(s, "{{") {
 		return parts{whole: true}, true
 	}
-	scheme := strings.Index(s, "://")
-	if scheme < 0 || strings.Contains(s[:scheme], "{{") {
+	plain := actions.ReplaceAllStringFunc(s, func(action string) string { return strings.Repeat("x", len(action)) })
+	scheme, rest, hasScheme := strings.Cut(plain, "://")
+	host := len(plain) - len(rest)
+	if !hasScheme || render.IsTemplate(s[:len(scheme)]) {
 		return parts{}, false
 	}
-	host := scheme + len("://")
-	end := outside(s[host:], "/?")
+	end := strings.IndexAny(rest, "/?")
 	if end < 0 {
 		return parts{base: s, path: "/"}, true
 	}
@@ -64,30 +66,14 @@ func splitURL(s string) (u parts, ok bool) {
 		return parts{}, false
 	}
 	u.base, u.path = s[:end], s[end:]
-	if mark := outside(u.path, "?"); mark >= 0 {
+	if mark := strings.IndexByte(plain[end:], '?'); mark >= 0 {
 		u.path, u.query = u.path[:mark], u.path[mark+1:]
 	}
 	return u, true
 }
 
-// outside returns the index of the first of some bytes that is in no action, -1 if there is none.
-func outside(s, chars string) int {
-	inside := false
-	for i := range len(s) {
-		switch {
-		case strings.HasPrefix(s[i:], "{{"):
-			inside = true
-		case strings.HasPrefix(s[i:], "}}"):
-			inside = false
-		case !inside && strings.IndexByte(chars, s[i]) >= 0:
-			return i
-		}
-	}
-	return -1
-}
-
 // actions matches those of a template.
-var actions = regexp.MustCompile(`\{\{.*?\}\}`)
+var actions = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
 
 // sample is the URL with something in place of what comes from jobs, to be looked at; "" if all of it does.
 func (c *Config) sample() (address string, ok bool) {
@@ -98,24 +84,22 @@ func (c *Config) sample() (address string, ok bool) {
 	return actions.ReplaceAllString(u.base, "x"), ok
 }
 
-// addressProblems returns what is wrong with the address and the parts of a request.
-func (c *Config) addressProblems() (p []string) {
-	if c.Destinations {
-		if c.URL != "" {
-			p = append(p, "url: with destinations, each has its own; remove it")
-		}
-		return append(p, c.formProblems()...)
-	}
+// addressProblems returns what is wrong with the address.
+func (c *Config) addressProblems() (p base.Problems) {
 	sample, ok := c.sample()
 	why := httpcall.URLProblem(sample)
 	switch {
+	case c.Destinations && c.URL != "":
+		p.Add("url: with destinations, each has its own; remove it")
+	case c.Destinations:
 	case !ok:
-		return []string{"url: a template must be all of it, or begin with http:// or https:// and have a / behind the host; use one such as https://example.com/{{ .Campaign }}"}
+		p.Add("url: a template must be all of it, or begin with http:// or https:// and have a / behind the host; " +
+			"use one such as https://example.com/{{ .Campaign }}")
 	case sample == "" && c.reach() == byJob:
 	case why != "":
-		return []string{"url: " + why}
+		p.Add("url: %s", why)
 	}
-	return c.formProblems()
+	return p
 }
 
 // guardProblems returns what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
@@ -130,10 +114,11 @@ func (c *Config) guardProblems() (p []string) {
 		return p
 	}
 	p = append(p, c.Guard.Problems("guard.")...)
-	if sample, _ := c.sample(); strings.HasPrefix(sample, "http://") && !c.Guard.AllowHTTP {
+	sample, _ := c.sample()
+	if strings.HasPrefix(sample, "http://") && !c.Guard.AllowHTTP {
 		p = append(p, "url: begins with http://; use https://, or set guard.allow_http and guard.ports")
 	}
-	if userIn(c.URL) {
+	if httpcall.HasUser(sample) {
 		return append(p, "url: has a user, which an address that is made of a job must not have; use basic")
 	}
 	if c.Destinations && slices.ContainsFunc(c.Sign.Secrets, signature.Shared) {
@@ -162,14 +147,6 @@ func (c *Config) ownDomain() bool {
 	domain, isDomain := strings.CutPrefix(u.base[i+len("}}"):], ".")
 	domain, _, _ = strings.Cut(domain, ":")
 	return isDomain && strings.Contains(strings.Trim(domain, "."), ".")
-}
-
-// guarding returns the guard of the sink, nil if it needs none.
-func (c *Config) guarding() (*guard.Guard, error) {
-	if c.reach() == fixed {
-		return nil, nil
-	}
-	return guard.New(c.Guard)
 }
 
 // place returns the address that is made of a job. If the path is a template, it is left out.

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/pacer/pacer/internal/sink/httpcall"
-	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
@@ -67,11 +66,12 @@ func (c *Config) authProblems() (p []string) {
 
 // ways returns the settings that say who the sink is.
 func (c *Config) ways() (ways []string) {
+	address, _ := c.sample()
 	for _, way := range []struct {
 		key  string
 		used bool
 	}{
-		{"user and password in url", userIn(c.URL)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
+		{"user and password in url", httpcall.HasUser(address)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
 		{"headers.authorization", c.sets(keyAuthorization)},
 	} {
 		if way.used {
@@ -86,14 +86,6 @@ func (c *Config) sets(canonical string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(c.Headers)), func(name string) bool { return http.CanonicalHeaderKey(name) == canonical })
 }
 
-func userIn(address string) bool {
-	if render.IsTemplate(address) {
-		u, _ := splitURL(address)
-		address = actions.ReplaceAllString(u.base, "x")
-	}
-	return httpcall.HasUser(address)
-}
-
 func (o *OAuth2) used() bool {
 	return o.TokenURL != "" || o.ClientID != "" || o.ClientSecret != "" || o.Audience != "" || len(o.Scopes) > 0
 }
@@ -104,7 +96,7 @@ func (o *OAuth2) problems() (p []string) {
 	}
 	if why := httpcall.URLProblem(o.TokenURL); why != "" {
 		p = append(p, "oauth2.token_url: "+why)
-	} else if userIn(o.TokenURL) {
+	} else if httpcall.HasUser(o.TokenURL) {
 		p = append(p, "oauth2.token_url: has a user; use oauth2.client_id and oauth2.client_secret")
 	}
 	if o.ClientID == "" {

@@ -155,6 +155,21 @@ func TestTokenEndpointThatCannotBeReached(t *testing.T) {
 	}
 }
 
+// TestTokenURLIsReadAgain: an endpoint that is named by a file, and moves.
+func TestTokenURLIsReadAgain(t *testing.T) {
+	before, after := newIssuer(t), newIssuer(t)
+	at := before.url + "/token"
+	s := newSink(t, Config{URL: before.url}, func(c *Config) {
+		c.OAuth2 = OAuth2{TokenURL: at, ClientID: "me", ClientSecret: "hunter22"}
+		c.SecretFrom("oauth2.token_url", func() (string, error) { return at, nil })
+	})
+	at = after.url + "/token"
+	s.Reread()
+	if _, err := s.fetchToken(t.Context()); err != nil || before.asked.Load() != 0 || after.asked.Load() != 1 {
+		t.Errorf("%v, %d and %d were asked", err, before.asked.Load(), after.asked.Load())
+	}
+}
+
 func TestBasicAndBearer(t *testing.T) {
 	address, last := got(t)
 	for want, change := range map[string]func(*Config){

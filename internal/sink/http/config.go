@@ -47,10 +47,8 @@ type Config struct {
 	Body string `yaml:"body" secret:"value"`
 	Common
 
-	// Classes and Rules say what an answer means, and Take what else it says; see rule.Options.
-	Classes map[string]string `yaml:"classes"`
-	Rules   map[string]string `yaml:"rules"`
-	Take    Take              `yaml:"take"`
+	// Options say what an answer means. Whole has answers read whole, for Ask.
+	rule.Options
 	// CloudEvents makes requests of events: binary, structured, or "" for none.
 	CloudEvents string `yaml:"cloudevents" oneof:"binary, structured" zero:""`
 	// Sign signs requests; without secrets, they are not signed.
@@ -66,40 +64,14 @@ type Config struct {
 
 	// Step is the name of a step, where the sink makes one of a request; it is added to the idempotency key.
 	Step string `yaml:"-"`
-	// Whole has answers read whole, for Ask.
-	Whole bool `yaml:"-"`
 }
 
 // Take has the expressions for what an answer says in the destination's own words.
-type Take struct {
-	ProviderCode      string `yaml:"provider_code"`
-	ProviderMessageID string `yaml:"provider_message_id"`
-	RetryAfter        string `yaml:"retry_after"`
-}
+type Take = rule.Take
 
 // Sign has the secrets of Standard Webhooks. A request is signed with each of them.
 type Sign struct {
 	Secrets []string `yaml:"secrets" secret:"value"`
-}
-
-// signing returns the signer of requests; nil for none.
-func (c *Config) signing() (*signature.Signer, error) {
-	if len(c.Sign.Secrets) == 0 {
-		return nil, nil
-	}
-	s, err := signature.New(c.Sign.Secrets)
-	if err != nil {
-		return nil, fmt.Errorf("sign.secrets: %w", err)
-	}
-	return s, nil
-}
-
-// judging compiles what the configuration says of answers; nil if it says nothing.
-func (c *Config) judging() (*rule.Set, error) {
-	return rule.New(rule.Options{
-		Classes: c.Classes, Rules: c.Rules, Whole: c.Whole,
-		ProviderCode: c.Take.ProviderCode, ProviderMessageID: c.Take.ProviderMessageID, RetryAfter: c.Take.RetryAfter,
-	})
 }
 
 const maxHeaders = 64
@@ -136,12 +108,40 @@ var signed = []string{keyTimestamp, keySignature}
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
-	p := base.Problems(append(c.addressProblems(), c.guardProblems()...))
-	if _, err := c.judging(); err != nil {
-		p.Add("%s", err)
+	_, p := c.compile()
+	return p
+}
+
+// compiled is what is made of a configuration alone.
+type compiled struct {
+	form   *form             // nil: each job's request is made of its payload and metadata alone
+	rules  *rule.Set         // nil: an answer means what its status says by default
+	signer *signature.Signer // nil: requests are not signed
+	guard  *guard.Guard      // nil: the host is the same for all jobs
+}
+
+// compile compiles the configuration, and returns the errors in it. With errors, parts are missing.
+func (c *Config) compile() (m compiled, p base.Problems) {
+	var err error
+	if p = c.addressProblems(); len(p) == 0 {
+		m.form, err = c.form()
+		p.Note(err)
 	}
-	if _, err := c.signing(); err != nil {
-		p.Add("%s", err)
+	if !c.isTemplate("method", c.Method) && c.Method != "" && !slices.Contains(methods, c.Method) {
+		p.Add("method: not available; %s", useMethod)
+	}
+	if c.Method == http.MethodGet && c.Body != "" {
+		p.Add("body: a GET has none; remove it, or use another method")
+	}
+	if p = append(p, c.guardProblems()...); c.Elsewhere() {
+		m.guard, _ = guard.New(c.Guard) // its errors are among those of before
+	}
+	m.rules, err = rule.New(c.Options)
+	p.Note(err)
+	if len(c.Sign.Secrets) > 0 {
+		if m.signer, err = signature.New(c.Sign.Secrets); err != nil {
+			p.Add("sign.secrets: %s", err)
+		}
 	}
 	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.Certificates.Problems()...)
 	if c.SecretsDir != "" && !c.Destinations {
@@ -153,6 +153,11 @@ func (c *Config) Problems() []string {
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}
+	return m, append(p, c.headerProblems()...)
+}
+
+// headerProblems returns the errors in the headers of the requests.
+func (c *Config) headerProblems() (p base.Problems) {
 	names := slices.Sorted(maps.Keys(c.Headers))
 	for n, name := range names {
 		if i := slices.IndexFunc(names[:n], func(o string) bool { return strings.EqualFold(o, name) }); i >= 0 {

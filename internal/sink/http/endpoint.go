@@ -1,7 +1,6 @@
 package http
 
 import (
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -9,81 +8,61 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golang/groupcache/lru"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/signature"
 )
 
-// maxEndpoints is of how many destinations a sink keeps what it has made of them, at least, and twice as many at most.
-const maxEndpoints = 5000
+// maxEndpoints is of how many rows a sink keeps what it has made of them.
+const maxEndpoints = 10_000
 
-// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately. The zero value is ready.
+// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately. A row that is changed is another row.
 type endpoints struct {
-	mu            sync.Mutex
-	known, before map[string]*endpoint // when known is full, it takes the place of before
+	mu   sync.Mutex
+	made *lru.Cache // *endpoint by *delivery.Destination
 }
 
 // endpoint is what is made of a row. It never changes.
 type endpoint struct {
 	common *client // of the sink
-	row    *delivery.Destination
 	client *client // nil if the row cannot be used
 	fault  string  // why
 	refers bool    // to secrets that may change
 	readAt time.Time
 }
 
-// fresh reports whether the row, the sink and the secrets are as they were, as far as they have to be looked at.
-func (e *endpoint) fresh(common *client, row *delivery.Destination, now time.Time) bool {
-	return e != nil && e.common == common && e.row == row && (!e.refers || now.Sub(e.readAt) < base.RereadEvery)
+// fresh reports whether the sink and the secrets are as they were, as far as they have to be looked at.
+func (e *endpoint) fresh(common *client, now time.Time) bool {
+	return e != nil && e.common == common && (!e.refers || now.Sub(e.readAt) < base.RereadEvery)
 }
 
 // of returns what is made of a row for the sink.
 func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
 	l.mu.Lock()
-	known, recent := l.known[row.ID]
-	if !recent {
-		known = l.before[row.ID]
-	}
+	kept, _ := l.made.Get(row)
 	l.mu.Unlock()
-	if known.fresh(common, row, now) {
-		if !recent {
-			l.keep(known)
-		}
+	known, _ := kept.(*endpoint)
+	if known.fresh(common, now) {
 		return known
 	}
 	next := newEndpoint(common, row, now)
-	if next.client == nil && known != nil && known.row == row && known.client != nil && known.common == common {
+	if next.client == nil && known != nil && known.client != nil && known.common == common {
 		again := *known // with the secrets of before, as one that is rotated may be missing for a moment
 		again.readAt = now
 		next = &again
 	}
-	l.keep(next)
+	l.mu.Lock()
+	l.made.Add(row, next)
+	l.mu.Unlock()
 	return next
-}
-
-func (l *endpoints) keep(e *endpoint) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.known == nil || len(l.known) >= maxEndpoints && l.known[e.row.ID] == nil {
-		l.known, l.before = map[string]*endpoint{}, l.known
-	}
-	l.known[e.row.ID] = e
-}
-
-// forget drops what is made of rows that are there no more, or were replaced.
-func (l *endpoints) forget(lookup func(id string) *delivery.Destination) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, part := range []map[string]*endpoint{l.known, l.before} {
-		maps.DeleteFunc(part, func(id string, e *endpoint) bool { return lookup(id) != e.row })
-	}
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
 func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endpoint {
-	e := &endpoint{common: common, row: row, readAt: now}
+	e := &endpoint{common: common, readAt: now}
 	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
 	c, fault := common.to(row)
 	if fault != "" {
@@ -102,8 +81,7 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		return nil, "url: not a URL"
 	}
 	next := *c
-	next.target, next.endpoint = target, row.ID
-	next.fixed, next.hidden = slices.Clone(c.fixed), slices.Clone(c.hidden)
+	next.target, next.fixed, next.hidden = target, slices.Clone(c.fixed), slices.Clone(c.hidden)
 	next.hide(httpcall.QueryOf(target)...)
 	for _, h := range row.Headers {
 		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)

@@ -98,11 +98,6 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	if c = send("shop-7"); c.Path != "/new" || c.Header.Get("Authorization") != "" {
 		t.Errorf("%s %v", c.Path, c.Header)
 	}
-	delete(x, "shop-7")
-	s.endpoints.forget(x.lookup)
-	if len(s.endpoints.known) != 1 {
-		t.Errorf("%d rows are remembered", len(s.endpoints.known))
-	}
 	if s.Destinations() == nil || s.destination(jobFor("other")) != "" {
 		t.Error("the jobs name their destinations themselves")
 	}
@@ -252,14 +247,14 @@ func TestFewEndpointsAreKept(t *testing.T) {
 	s := tableSink(t, table{}, srv)
 	often := &delivery.Destination{ID: "often", URL: "https://often.example/"}
 	first := s.endpoints.of(s.Now(), often, time.Now())
-	for i := range 4 * maxEndpoints {
+	for i := range 2 * maxEndpoints {
 		id := fmt.Sprint("shop-", i)
 		s.endpoints.of(s.Now(), &delivery.Destination{ID: id, URL: "https://" + id + ".example/"}, time.Now())
 		if e := s.endpoints.of(s.Now(), often, time.Now()); e != first {
 			t.Fatalf("made anew after %d others", i)
 		}
 	}
-	if n := len(s.endpoints.known) + len(s.endpoints.before); n > 2*maxEndpoints {
+	if n := s.endpoints.made.Len(); n > maxEndpoints {
 		t.Errorf("%d are kept", n)
 	}
 }

@@ -24,11 +24,12 @@ func (s *Sink) build(r *access.Reader) *client {
 			*to = value
 		}
 	}
-	if p := cfg.Problems(); len(p) > 0 {
+	m, p := cfg.compile()
+	if len(p) > 0 {
 		r.Fail(errors.New(p[0]))
 		return nil
 	}
-	c, err := newClient(&cfg, r.TLS("", cfg.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
+	c, err := newClient(&cfg, m, r.TLS("", cfg.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
 	if err != nil {
 		r.Fail(err)
 	}
@@ -38,7 +39,8 @@ func (s *Sink) build(r *access.Reader) *client {
 // secrets returns where the secrets are, but for headers, by key.
 func (c *Config) secrets() map[string]*string {
 	at := map[string]*string{
-		"url": &c.URL, "body": &c.Body, "proxy": &c.Proxy, "basic.password": &c.Basic.Password, "bearer": &c.Bearer, "oauth2.client_secret": &c.OAuth2.ClientSecret,
+		"url": &c.URL, "body": &c.Body, "proxy": &c.Proxy, "basic.password": &c.Basic.Password, "bearer": &c.Bearer,
+		"oauth2.token_url": &c.OAuth2.TokenURL, "oauth2.client_secret": &c.OAuth2.ClientSecret,
 	}
 	for i := range c.Sign.Secrets {
 		at["sign.secrets."+strconv.Itoa(i)] = &c.Sign.Secrets[i]

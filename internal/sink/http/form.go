@@ -29,20 +29,6 @@ var methods = []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.M
 
 const useMethod = "use POST, PUT, PATCH, DELETE or GET"
 
-// formProblems returns what is wrong with the parts of a request.
-func (c *Config) formProblems() (p []string) {
-	if _, err := c.form(); err != nil {
-		p = append(p, err.Error())
-	}
-	if !c.isTemplate("method", c.Method) && c.Method != "" && !slices.Contains(methods, c.Method) {
-		p = append(p, "method: not available; "+useMethod)
-	}
-	if c.Method == http.MethodGet && c.Body != "" {
-		p = append(p, "body: a GET has none; remove it, or use another method")
-	}
-	return p
-}
-
 // form makes the parts of a request that differ from job to job. Those that are nil are the same for all jobs.
 type form struct {
 	method      *render.Template

@@ -4,10 +4,10 @@ package http
 import (
 	"context"
 	"net/http"
-	"time"
+
+	"github.com/golang/groupcache/lru"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
@@ -25,54 +25,56 @@ func New(c *Config, host base.Host) (*Sink, error) { return NewLike(nil, c, host
 
 // NewLike makes a Sink that uses the access token of another one with the same credentials.
 func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
-	s := &Sink{config: c}
-	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build, Attempt: func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-		return s.Ask(ctx, job, nil, shown)
-	}}
+	s := &Sink{config: c, endpoints: endpoints{made: lru.New(maxEndpoints)}}
+	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build}
+	d.Attempt = func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
+		res, _ := s.Ask(ctx, job, nil, shown)
+		return res
+	}
 	if like != nil {
 		s.Tokens = like.Tokens
 	} else if c.OAuth2.TokenURL != "" {
 		d.Fetch = s.fetchToken
 	}
-	if host.Endpoints != nil {
-		d.Work = func(ctx context.Context) {
-			retry.Every(ctx, base.RereadEvery, func(time.Time) { s.endpoints.forget(host.Endpoints) })
-		}
-	}
 	return s, s.Open(host, d)
 }
 
-// Ask is Deliver for a sink that makes several requests for one job, this one among them: see is called with the answer, if
-// there is one that was read whole. The exchange is noted in shown, unless that is nil.
-func (s *Sink) Ask(ctx context.Context, job *delivery.Job, see func(*rule.Answer), shown *base.Exchange) delivery.Result {
+// Ask is Deliver for a sink that makes several requests for one job, this one among them. Expressions see what the others have found
+// out in vars. It also returns the answer, nil if there is none that was read whole. The exchange is noted in shown, unless that is nil.
+func (s *Sink) Ask(ctx context.Context, job *delivery.Job, vars map[string]any, shown *base.Exchange) (res delivery.Result, answer *rule.Answer) {
 	c := s.Now()
 	if c.reach == byTable {
-		var res *delivery.Result
-		if c, res = s.endpoint(c, job); res != nil {
-			return *res
+		var none *delivery.Result
+		if c, none = s.endpoint(c, job); none != nil {
+			return *none, nil
 		}
 	}
 	if s.Tokens == nil {
-		return c.deliver(ctx, job, nil, see, shown)
+		return c.deliver(ctx, job, nil, vars, shown)
 	}
-	return s.WithToken(ctx, s.config.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
-		return c.deliver(ctx, job, held, see, shown)
+	res = s.WithToken(ctx, s.config.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
+		res, answer = c.deliver(ctx, job, held, vars, shown)
+		return res
 	}, func(res *delivery.Result) bool {
 		return res.Status == http.StatusUnauthorized && res.Class != delivery.Delivered
 	})
+	return res, answer
 }
 
 // deliver sends the job.
-func (c *client) deliver(ctx context.Context, job *delivery.Job, held *token.Current, see func(*rule.Answer), shown *base.Exchange) delivery.Result {
+func (c *client) deliver(
+	ctx context.Context, job *delivery.Job, held *token.Current, vars map[string]any, shown *base.Exchange,
+) (res delivery.Result, answer *rule.Answer) {
 	r, problem := c.request(job, held)
 	if problem != "" {
-		return delivery.Result{Class: delivery.Permanent, Detail: problem}
+		return delivery.Result{Class: delivery.Permanent, Detail: problem}, nil
 	}
 	r.Secrets, r.Hides, r.Shown = c.secrets, c.hides, shown
 	r.Drain = c.rules == nil || !c.rules.NeedsBody()
-	answer, none := c.Post(ctx, r)
+	got, none := c.Post(ctx, r)
 	if none != nil {
-		return *none
+		return *none, nil
 	}
-	return c.Scoped(c.gone(answer.Keep(c.resultOf(answer, see))))
+	res, answer = c.resultOf(got, vars)
+	return c.Scoped(c.gone(got.Keep(res))), answer
 }

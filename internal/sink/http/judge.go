@@ -10,10 +10,11 @@ import (
 
 // resultOf returns the result for an answer by the sink's own rules, or by its status where they say nothing of it. Where they
 // look at the body, the call has not ended before all of it is there: the status alone does not say what became of the job.
-func (c *client) resultOf(a httpcall.Answer, see func(*rule.Answer)) delivery.Result {
+// It also returns the answer as rules see it, nil if none does.
+func (c *client) resultOf(a httpcall.Answer, vars map[string]any) (res delivery.Result, seen *rule.Answer) {
 	now := time.Now()
 	if c.rules == nil {
-		return c.classify(a, now)
+		return c.classify(a, now), nil
 	}
 	switch {
 	case a.Long:
@@ -22,46 +23,40 @@ func (c *client) resultOf(a httpcall.Answer, see func(*rule.Answer)) delivery.Re
 		return delivery.Result{
 			Class: delivery.Temporary, By: delivery.ByNobody, Status: a.Status,
 			Detail: c.statusDetail(a) + "; the body, which the rules look at, did not come",
-		}
+		}, nil
 	}
-	answer := c.rules.NewAnswer(a.Status, a.Header, a.Body)
-	if see != nil {
-		see(answer)
-	}
-	res := c.classify(a, now)
-	if v, ok := c.rules.Judge(answer); ok {
+	seen = c.rules.NewAnswer(a.Status, a.Header, a.Body)
+	seen.Vars = vars
+	if v, ok := c.rules.Judge(seen); ok {
 		res = c.apply(v, a, now)
+	} else {
+		res = c.classify(a, now)
 	}
 	if res.Class == delivery.Temporary || res.Class == delivery.Throttled {
-		if d := httpcall.ParseWait(c.rules.RetryAfter(answer), now); d > 0 {
+		if d := httpcall.ParseWait(c.rules.RetryAfter(seen), now); d > 0 {
 			res.RetryAfter = d
 		}
 	}
-	if p := c.rules.Provider(answer); p != nil {
+	if p := c.rules.Provider(seen); p != nil {
 		if res.Provider = p; p.Code != "" && res.Class != delivery.Delivered {
 			res.Detail += ", code " + p.Code
 		}
 	}
-	return res
+	return res, seen
 }
 
 // apply returns the result for an answer that a rule has classified.
 func (c *client) apply(v rule.Verdict, a httpcall.Answer, now time.Time) delivery.Result {
-	res := delivery.Result{Class: v.Class, Scope: v.Scope, Status: a.Status}
-	switch v.Class {
-	case delivery.Delivered:
+	res := a.As(v.Class, now)
+	if res.Scope = v.Scope; v.Class == delivery.Delivered {
 		return res
-	case delivery.Throttled:
-		res.RetryAfter = a.Wait(now)
-	case delivery.Temporary:
-		if res.By = a.By(); v.ByRule {
-			res.By = delivery.ByDestination
-		}
-		res.RetryAfter = a.RetryAfter(now)
 	}
 	res.Detail = c.statusDetail(a)
 	if v.ByRule {
 		res.Detail += ", " + v.Class.String() + " by a rule"
+	}
+	if v.ByRule && v.Class == delivery.Temporary {
+		res.By = delivery.ByDestination
 	}
 	return res
 }

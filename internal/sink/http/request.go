@@ -16,7 +16,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
-	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/signature"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -44,16 +43,13 @@ const (
 // client is what a Sink makes of its configuration and of the files that it names. It never changes.
 type client struct {
 	*httpcall.Client
-	config   *Config // with the secrets as they are now
-	reach    reach
-	target   *url.URL          // without user and password
-	endpoint string            // the id in pacer.destinations; "" if it has none
-	form     *form             // nil: each job's request is made of its payload and metadata alone
-	signer   *signature.Signer // nil: requests are not signed
-	rules    *rule.Set         // nil: an answer means what its status says by default
-	fixed    []field           // sent with every request, in place of those of templates; read-only
-	hidden   []string
-	secrets  *strings.Replacer // of these: replaces what must not appear in a detail
+	compiled
+	config  *Config // with the secrets as they are now
+	reach   reach
+	target  *url.URL // without user and password
+	fixed   []field  // sent with every request, in place of those of templates; read-only
+	hidden  []string
+	secrets *strings.Replacer // of these: replaces what must not appear in a detail
 }
 
 // field is a header of every request. A slice of them is cheaper to iterate over than a map.
@@ -62,23 +58,14 @@ type field struct {
 	values []string
 }
 
-// newClient makes a client. It notes the secrets as it comes by them.
-func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, error) {
+// newClient makes a client of a valid configuration. It notes the secrets as it comes by them.
+func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) (*client, error) {
 	address, _ := cfg.sample()
 	target, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{config: cfg, reach: cfg.reach(), target: target, hidden: append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)}
-	if c.form, err = cfg.form(); err != nil {
-		return nil, err
-	}
-	if c.rules, err = cfg.judging(); err != nil {
-		return nil, err
-	}
-	if c.signer, err = cfg.signing(); err != nil {
-		return nil, err
-	}
+	c := &client{config: cfg, compiled: m, reach: cfg.reach(), target: target, hidden: append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)}
 	if c.form != nil {
 		for _, text := range c.form.texts() {
 			c.hide(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
@@ -103,11 +90,8 @@ func newClient(cfg *Config, secure *tls.Config, o httpcall.Options) (*client, er
 			c.hide(append(strings.Fields(value), value)...)
 		}
 	}
-	if o.Guard, err = cfg.guarding(); err != nil {
-		return nil, err
-	}
 	c.secrets = httpcall.Scrubber(c.hidden)
-	o.URL, o.Secrets, o.TLS = target.String(), c.hidden, secure
+	o.URL, o.Guard, o.Secrets, o.TLS = target.String(), m.guard, c.hidden, secure
 	o.MaxInFlight, o.Timeout, o.MaxConnAge, o.Proxy = cfg.MaxInFlight, cfg.Timeout, cfg.MaxConnAge, cfg.Proxy
 	if c.Client, err = httpcall.New(o); err != nil {
 		return nil, fmt.Errorf("url: %w", err)

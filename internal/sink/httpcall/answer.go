@@ -20,16 +20,30 @@ import (
 //	408, 425, 5xx        temporary, for as long as Retry-After says; 502, 503 and 504 not by the destination itself
 //	other                misconfigured: about the settings, unless the body says more
 func (a Answer) ByStatus(now time.Time) delivery.Result {
-	res := delivery.Result{Class: delivery.Misconfigured, Status: a.Status}
+	class := delivery.Misconfigured
 	switch {
 	case a.Status >= 200 && a.Status < 300:
-		res.Class = delivery.Delivered
-	case a.Status == http.StatusTooManyRequests:
-		res.Class, res.RetryAfter = delivery.Throttled, a.Wait(now)
+		class = delivery.Delivered
+	case a.Status == http.StatusTooManyRequests, a.Status == http.StatusServiceUnavailable && a.RetryAfter(now) > 0:
+		class = delivery.Throttled
 	case a.Status >= 500 || a.Status == http.StatusRequestTimeout || a.Status == http.StatusTooEarly:
-		res.Class, res.By = delivery.Temporary, a.By()
-		if res.RetryAfter = a.RetryAfter(now); res.RetryAfter > 0 && a.Status == http.StatusServiceUnavailable {
-			res.Class, res.By = delivery.Throttled, delivery.ByUnknown
+		class = delivery.Temporary
+	}
+	return a.As(class, now)
+}
+
+// As returns the result of a class for an answer: who said so, and how long to wait. Some statuses are those of a gateway that cannot reach
+// the destination.
+func (a Answer) As(class delivery.ResultClass, now time.Time) delivery.Result {
+	res := delivery.Result{Class: class, Status: a.Status}
+	switch class {
+	case delivery.Throttled:
+		res.RetryAfter = a.Wait(now)
+	case delivery.Temporary:
+		res.By, res.RetryAfter = delivery.ByDestination, a.RetryAfter(now)
+		switch a.Status {
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			res.By = delivery.ByNobody
 		}
 	}
 	return res
@@ -48,11 +62,11 @@ func (c *Codes) Judge(a Answer, code string, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	for _, key := range [...]string{strconv.Itoa(a.Status), code} {
 		if class, known := c.Classes[key]; known {
-			res = delivery.Result{Class: class, Status: a.Status}
+			res = a.As(class, now)
 		}
 	}
 	if res.Class == delivery.Throttled {
-		res.RetryAfter = cmp.Or(a.Wait(now), c.Wait)
+		res.RetryAfter = cmp.Or(res.RetryAfter, c.Wait)
 	}
 	return res
 }
@@ -90,15 +104,6 @@ func (a Answer) First(key string) any {
 	}
 	value, _ := d.Token()
 	return value
-}
-
-// By returns who answers with the status. Some are those of a gateway that cannot reach the destination.
-func (a Answer) By() delivery.Answerer {
-	switch a.Status {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return delivery.ByNobody
-	}
-	return delivery.ByDestination
 }
 
 // AboutCredentials reports whether a status says that the destination, or a proxy before it, does not know or trust the sender.

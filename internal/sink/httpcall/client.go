@@ -60,7 +60,7 @@ type Options struct {
 	Version     string // of pacer, for User-Agent
 	MaxInFlight int
 	Timeout     time.Duration // of a call
-	MaxConnAge  time.Duration // 0 for as long as a connection works
+	MaxConnAge  time.Duration // 0 for as long as a connection works, as those of Connections do
 	TLS         *tls.Config
 	Secrets     []string       // never in a result
 	Resent      *atomic.Uint64 // counts the requests that were written once more
@@ -74,10 +74,10 @@ type Options struct {
 
 // New makes a Client. It opens no connection. An error is about the URL.
 func New(o Options) (*Client, error) {
-	target, err := url.Parse(o.URL)
-	if err != nil {
-		return nil, errors.New("not a URL")
+	if why := URLProblem(o.URL); why != "" && o.URL != "" {
+		return nil, errors.New(why)
 	}
+	target, _ := url.Parse(o.URL) // which is one
 	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}}
 	if by, err := url.Parse(o.Proxy); err == nil {
 		o.Secrets = append(CredentialsOf(by), o.Secrets...)
@@ -88,12 +88,8 @@ func New(o Options) (*Client, error) {
 		c.Trusted = c.transport(nil)
 	}
 	if o.Connections > 0 {
-		address := target.Host
-		if target.Port() == "" {
-			address = net.JoinHostPort(target.Hostname(), "443")
-		}
-		c.Transport.IdleConnTimeout = 0 // they last, idle or not, for MaxConnAge
-		c.pool = newPool(c.Transport, target.Scheme, address, o.Connections, o.Resent)
+		c.Transport.IdleConnTimeout = 0 // they last, idle or not
+		c.pool = newPool(c.Transport, target.Scheme, at(target, target.Hostname()), o.Connections, o.Resent)
 	}
 	return c, nil
 }

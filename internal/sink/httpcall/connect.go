@@ -1,12 +1,10 @@
 package httpcall
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,8 +51,7 @@ func (c *Client) connect(ctx context.Context, to *url.URL) error {
 		}
 		return new(tls.Certificate), nil
 	}
-	port := map[string]string{"http": "80", "https": "443"}[to.Scheme]
-	conn, err := transport.NewClientConn(ctx, to.Scheme, net.JoinHostPort(host, cmp.Or(to.Port(), port)))
+	conn, err := transport.NewClientConn(ctx, to.Scheme, at(to, host))
 	if err != nil {
 		return err
 	}
@@ -78,8 +75,7 @@ func (c *Client) ConnectProxy(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Options.Timeout)
 	defer cancel()
-	port := map[string]string{"http": "80", "https": "443"}[by.Scheme]
-	conn, err := c.Transport.DialContext(ctx, "tcp", net.JoinHostPort(by.Hostname(), cmp.Or(by.Port(), port, "1080")))
+	conn, err := c.Transport.DialContext(ctx, "tcp", at(by, by.Hostname()))
 	if err != nil {
 		return fmt.Errorf("proxy: cannot connect: %s", c.Scrub(err.Error()))
 	}

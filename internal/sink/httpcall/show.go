@@ -76,6 +76,7 @@ func (t *trip) public(text string) string {
 // know it send.
 func (a Answer) Keep(res delivery.Result) delivery.Result {
 	kept := *cmp.Or(res.Provider, &delivery.Provider{})
+	res.Provider = nil
 	if res.Class != delivery.Delivered {
 		kept.Answer = strings.ToValidUTF8(string(a.Body[:min(len(a.Body), maxShown)]), "?")
 	}

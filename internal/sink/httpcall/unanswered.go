@@ -27,6 +27,9 @@ func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 	if detail, refused := guard.Refused(err); refused {
 		return delivery.Result{Class: delivery.Permanent, Detail: detail}
 	}
+	if t.refused {
+		err = errRefused
+	}
 	res := delivery.Result{Class: delivery.Unreachable, Detail: t.client.describe(err, t.URL.Host, timedOut)}
 	switch {
 	case strings.HasSuffix(err.Error(), "request header list larger than peer's advertised limit"): // which has no name outside of net/http

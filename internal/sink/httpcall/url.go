@@ -66,9 +66,17 @@ func ProxyProblem(proxy string) string {
 
 // DestinationOf returns the name of the destination at an address: scheme, host and port.
 func DestinationOf(u *url.URL) string {
-	port := cmp.Or(u.Port(), "443")
-	if u.Scheme == "http" {
-		port = cmp.Or(u.Port(), "80")
+	return strings.ToLower(u.Scheme + "://" + at(u, strings.TrimSuffix(u.Hostname(), ".")))
+}
+
+// at returns host:port for the port of an address, or the usual one of its scheme.
+func at(u *url.URL, host string) string {
+	usual := "443"
+	switch u.Scheme {
+	case "http":
+		usual = "80"
+	case "socks5", "socks5h":
+		usual = "1080"
 	}
-	return strings.ToLower(u.Scheme + "://" + net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port))
+	return net.JoinHostPort(host, cmp.Or(u.Port(), usual))
 }

@@ -40,12 +40,13 @@ func (s *Set) compile(key, text string, isBool bool) (*Expression, error) {
 		return nil, fmt.Errorf("%s: the expression is longer than %d bytes", key, maxExpression)
 	}
 	look := &inspector{needs: &s.needs}
-	options := []expr.Option{expr.Env(Answer{}), expr.MaxNodes(maxNodes), expr.DisableAllBuiltins(), expr.Patch(look), expr.AsAny()}
+	kind := expr.AsAny()
+	if isBool {
+		kind = expr.AsBool()
+	}
+	options := []expr.Option{expr.Env(Answer{}), expr.MaxNodes(maxNodes), expr.DisableAllBuiltins(), expr.Patch(look), kind}
 	for _, name := range builtins {
 		options = append(options, expr.EnableBuiltin(name))
-	}
-	if isBool {
-		options[len(options)-len(builtins)-1] = expr.AsBool()
 	}
 	program, err := expr.Compile(text, options...)
 	if err != nil {

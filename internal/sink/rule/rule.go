@@ -14,16 +14,20 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Options are what a configuration says of answers. Its keys are the names of the fields below.
+// Options are what a configuration says of answers. Configurations embed it.
 type Options struct {
-	Classes map[string]string // by status: 404 or 5xx
-	Rules   map[string]string // expressions that are true or false, by class
-
-	// Expressions for what an answer says in the destination's own words; "" for none.
-	ProviderCode, ProviderMessageID, RetryAfter string
-
+	Classes map[string]string `yaml:"classes"` // by status: 404 or 5xx
+	Rules   map[string]string `yaml:"rules"`   // expressions that are true or false, by class
+	Take    Take              `yaml:"take"`
 	// Whole has every answer read whole, for others to look at it.
-	Whole bool
+	Whole bool `yaml:"-"`
+}
+
+// Take has the expressions for what an answer says in the destination's own words; "" for none.
+type Take struct {
+	ProviderCode      string `yaml:"provider_code"`
+	ProviderMessageID string `yaml:"provider_message_id"`
+	RetryAfter        string `yaml:"retry_after"`
 }
 
 // Set is a compiled Options. It is safe for concurrent use.
@@ -91,8 +95,8 @@ func New(opt Options) (*Set, error) {
 		key, text string
 		to        **Expression
 	}{
-		{"take.provider_code", opt.ProviderCode, &s.code}, {"take.provider_message_id", opt.ProviderMessageID, &s.messageID},
-		{"take.retry_after", opt.RetryAfter, &s.retryAfter},
+		{"take.provider_code", opt.Take.ProviderCode, &s.code}, {"take.provider_message_id", opt.Take.ProviderMessageID, &s.messageID},
+		{"take.retry_after", opt.Take.RetryAfter, &s.retryAfter},
 	} {
 		if take.text == "" {
 			continue
@@ -101,7 +105,7 @@ func New(opt Options) (*Set, error) {
 			return nil, err
 		}
 	}
-	if !opt.Whole && len(s.byStatus) == 0 && len(s.rules) == 0 && s.code == nil && s.messageID == nil && s.retryAfter == nil {
+	if !opt.Whole && len(opt.Classes) == 0 && len(opt.Rules) == 0 && opt.Take == (Take{}) {
 		return nil, nil
 	}
 	return s, nil

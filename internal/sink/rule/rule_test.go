@@ -72,9 +72,9 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTakes(t *testing.T) {
-	s := set(t, Options{
+	s := set(t, Options{Take: Take{
 		ProviderCode: `body?.error?.code ?? headers["x-code"]`, ProviderMessageID: "body.id", RetryAfter: "body.parameters.retry_after",
-	})
+	}})
 	for _, tt := range []struct{ body, code, id, wait string }{
 		{`{"id":"m-1"}`, "", "m-1", ""},
 		{`{"id":12345678901234567890}`, "", "12345678901234567890", ""},
@@ -106,7 +106,7 @@ func TestWhatIsNotAsked(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for _, text := range []string{"body.a", "text", "$env", `headers["a"] == text`} {
-		if s := set(t, Options{ProviderCode: text}); !s.NeedsBody() {
+		if s := set(t, Options{Take: Take{ProviderCode: text}}); !s.NeedsBody() {
 			t.Errorf("%s does not look at the body", text)
 		}
 	}
@@ -136,7 +136,7 @@ func TestProblems(t *testing.T) {
 		`rules.rejected: the expression is longer than 4096 bytes`: {Rules: map[string]string{"rejected": strings.Repeat(" ", maxExpression) + "true"}},
 		`rules.pending: "pending" is not a class`:                  {Rules: map[string]string{"pending": "true"}},
 		`rules.throttled sink: the same class is there twice`:      {Rules: map[string]string{"throttled sink": "true", "throttled": "true"}},
-		`take.provider_code: not an expression: unknown name now`:  {ProviderCode: "now()"},
+		`take.provider_code: not an expression: unknown name now`:  {Take: Take{ProviderCode: "now()"}},
 	} {
 		_, err := New(opt)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -154,8 +154,8 @@ func TestExpressionsEnd(t *testing.T) {
 		}
 	}
 	s := set(t, Options{
-		Rules:        map[string]string{"rejected": `body.a.b == 1 || len(body.c) > 2 || body[0].d`, "temporary": `all(body, # > 1)`},
-		ProviderCode: "body.a?.b", ProviderMessageID: "string(body)", RetryAfter: "int(body.n)",
+		Rules: map[string]string{"rejected": `body.a.b == 1 || len(body.c) > 2 || body[0].d`, "temporary": `all(body, # > 1)`},
+		Take:  Take{ProviderCode: "body.a?.b", ProviderMessageID: "string(body)", RetryAfter: "int(body.n)"},
 	})
 	values := rapid.SampledFrom([]string{`null`, `1`, `"x"`, `[1,2]`, `{"b":1}`, `{"a":{"b":1}}`, `[{"d":true}]`, `{"n":"x"}`, `{"c":[1,2,3]}`, `{`, ``, `1e999`})
 	rapid.Check(t, func(t *rapid.T) {
@@ -167,7 +167,7 @@ func TestExpressionsEnd(t *testing.T) {
 }
 
 func BenchmarkJudge(b *testing.B) {
-	s := set(b, Options{Rules: map[string]string{"rejected": `status == 400 && body.error.code in ["a", "b"]`}, ProviderMessageID: "body.id"})
+	s := set(b, Options{Rules: map[string]string{"rejected": `status == 400 && body.error.code in ["a", "b"]`}, Take: Take{ProviderMessageID: "body.id"}})
 	body := []byte(`{"id":"m-1","error":{"code":"c"}}`)
 	b.ReportAllocs()
 	for b.Loop() {

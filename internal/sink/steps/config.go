@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -84,57 +85,51 @@ func (c *Config) Entry() base.Entry {
 	return e
 }
 
-// call is what the http sink of one call is made of.
+// call is one call of a step: the configuration of the http sink that makes it.
 type call struct {
-	at                string // the keys of the call begin with this: steps.0.
-	step              string // for the idempotency key; "" for none
-	method, url, body string
-	headers           map[string]string
-	classes, rules    map[string]string
-	whole             bool // its answer is looked at
+	at      string            // the keys of the call begin with this: steps.0.
+	headers map[string]string // those that only this call has
+	*http.Config
 }
 
-// config returns the configuration of the http sink that makes a call.
-func (c *Config) config(of call) *http.Config {
+// call returns a call that has no request yet: its headers, and the settings and secrets that all calls have.
+func (c *Config) call(at string, headers map[string]string) call {
 	h := http.Default()
-	h.URL, h.Method, h.Body, h.Classes, h.Rules = of.url, of.method, of.body, of.classes, of.rules
-	h.Step, h.Whole = of.step, of.whole
 	h.Common = c.Common
 	h.Secrets, h.Headers = access.Secrets{}, map[string]string{}
 	replaced := func(name string) bool {
-		return slices.ContainsFunc(slices.Collect(maps.Keys(of.headers)), func(own string) bool { return strings.EqualFold(own, name) })
+		return slices.ContainsFunc(slices.Collect(maps.Keys(headers)), func(own string) bool { return strings.EqualFold(own, name) })
 	}
 	maps.Copy(h.Headers, c.Headers)
 	maps.DeleteFunc(h.Headers, func(name, _ string) bool { return replaced(name) })
-	maps.Copy(h.Headers, of.headers)
+	maps.Copy(h.Headers, headers)
 	for _, key := range slices.Sorted(maps.Keys(c.Sources)) {
-		if own, isOwn := strings.CutPrefix(key, of.at); isOwn && !strings.HasPrefix(own, "lookup.") {
+		if own, isOwn := strings.CutPrefix(key, at); isOwn && !strings.HasPrefix(own, "lookup.") {
 			h.SecretFrom(own, c.Sources[key])
 		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || !replaced(name)) {
 			h.SecretFrom(key, c.Sources[key])
 		}
 	}
-	return h
+	return call{at, headers, h}
 }
 
 // calls returns the calls of a step: the step itself, and its lookup if it has one.
 func (c *Config) calls(n int) (own call, lookup *call) {
 	s := &c.Steps[n]
 	at := "steps." + strconv.Itoa(n) + "."
-	method := s.Method
-	if method == "" && s.Poll.used() {
-		method = methodGet
+	own = c.call(at, s.Headers)
+	own.Step, own.URL, own.Method, own.Body, own.Classes, own.Rules = s.ID, s.URL, s.Method, s.Body, s.Classes, s.Rules
+	own.Whole = len(s.Take) > 0 || s.Poll.used()
+	if s.Method == "" && s.Poll.used() {
+		own.Method = methodGet
 	}
-	own = call{at: at, step: s.ID, method: method, url: s.URL, body: s.Body, headers: s.Headers, classes: s.Classes, rules: s.Rules,
-		whole: len(s.Take) > 0 || s.Poll.used()}
 	if !s.Once {
 		return own, nil
 	}
-	l := &s.Lookup
-	if method = l.Method; method == "" {
-		method = methodGet
-	}
-	return own, &call{at: at + "lookup.", step: s.ID + ":lookup", method: method, url: l.URL, body: l.Body, headers: l.Headers, whole: true}
+	asks := c.call(at+"lookup.", s.Lookup.Headers)
+	asks.Step, asks.URL, asks.Method, asks.Body = s.ID+":lookup", s.Lookup.URL, cmp.Or(s.Lookup.Method, methodGet), s.Lookup.Body
+	asks.Whole = true
+	return own, &asks
 }
 
 const methodGet = "GET"
@@ -199,8 +194,7 @@ func (c *Config) stepProblems(n int, at string) (p []string) {
 // callProblems returns the errors of a call. Those of settings that all calls have in common are those of the sink, and come
 // once.
 func (c *Config) callProblems(of call) (p []string) {
-	h := c.config(of)
-	for _, problem := range h.Problems() {
+	for _, problem := range of.Problems() {
 		key, _, _ := strings.Cut(problem, ":")
 		switch root, rest, _ := strings.Cut(key, "."); root {
 		case "url", "method", "body", "classes", "rules":
@@ -217,7 +211,7 @@ func (c *Config) callProblems(of call) (p []string) {
 			}
 		}
 	}
-	if h.Elsewhere() {
+	if of.Elsewhere() {
 		p = append(p, of.at+"url: must name one host; a template may stand in the path and the query")
 	}
 	return p

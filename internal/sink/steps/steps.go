@@ -54,7 +54,7 @@ func (c *Config) compile() ([]*step, error) {
 	for i := range c.Steps {
 		from, at := &c.Steps[i], fmt.Sprintf("steps.%d.", i)
 		own, _ := c.calls(i)
-		s := &step{id: from.ID, safe: own.method == methodGet}
+		s := &step{id: from.ID, safe: own.Method == methodGet}
 		var err error
 		if s.take, err = newTaking(at+"take", from.Take, c.Namespaces); err != nil {
 			return nil, err
@@ -97,7 +97,7 @@ func New(c *Config, host base.Host) (*Sink, error) {
 		if len(s.calls) > 0 {
 			like = s.calls[0]
 		}
-		h, err := http.NewLike(like, c.config(of), host)
+		h, err := http.NewLike(like, of.Config, host)
 		s.calls = append(s.calls, h)
 		return h, err
 	}
@@ -197,7 +197,7 @@ func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (r
 	if r.shown != nil {
 		shown = &base.Exchange{}
 	}
-	res = h.Ask(ctx, r.job, func(a *rule.Answer) { answer = a; a.Vars = vars }, shown)
+	res, answer = h.Ask(ctx, r.job, vars, shown)
 	if r.shown != nil {
 		r.shown.Request = join(r.shown.Request, shown.Request)
 		r.shown.Answer = join(r.shown.Answer, shown.Answer)
@@ -220,12 +220,12 @@ func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (re
 		}
 		return res, true
 	}
-	var made any = answer != nil
-	if made == true && st.found != nil {
+	var made any = true
+	if st.found != nil {
 		made = st.found.Run(answer)
 	}
 	if made == false {
-		return res, answer == nil
+		return res, false
 	}
 	unclear := delivery.Result{Class: delivery.Temporary, By: delivery.ByNobody, Status: res.Status}
 	if made != true {

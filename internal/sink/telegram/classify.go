@@ -47,7 +47,7 @@ func classify(a httpcall.Answer, now time.Time) delivery.Result {
 		return foreign(a, now)
 	}
 	if *body.OK {
-		return delivery.Result{Class: delivery.Delivered, Status: a.Status, Provider: messageOf(body.Result)}
+		return delivery.Result{Class: delivery.Delivered, Status: a.Status, Provider: &delivery.Provider{MessageID: messageOf(body.Result)}}
 	}
 	own := a
 	own.Status = cmp.Or(body.Code, a.Status)
@@ -87,23 +87,17 @@ func foreign(a httpcall.Answer, now time.Time) delivery.Result {
 	return res
 }
 
-// messageOf returns the id of the message that was sent: the first of several.
-func messageOf(result json.RawMessage) *delivery.Provider {
+// messageOf returns the id of the message that was sent, the first of several; "" for none.
+func messageOf(result json.RawMessage) string {
 	type message struct {
 		ID json.Number `json:"message_id"`
 	}
 	var one message
-	if json.Unmarshal(result, &one) != nil {
-		var several []message
-		if json.Unmarshal(result, &several) != nil || len(several) == 0 {
-			return nil
-		}
+	var several []message
+	if json.Unmarshal(result, &one) != nil && json.Unmarshal(result, &several) == nil && len(several) > 0 {
 		one = several[0]
 	}
-	if one.ID == "" {
-		return nil
-	}
-	return &delivery.Provider{MessageID: one.ID.String()}
+	return one.ID.String()
 }
 
 // description returns what the service says of an error, without what it quotes of the request.

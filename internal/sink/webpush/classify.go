@@ -31,9 +31,7 @@ func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res := codes.Judge(a, code, now)
 	switch {
 	case res.Class == delivery.Delivered:
-		if id := messageID(a.Header); id != "" {
-			res.Provider = &delivery.Provider{MessageID: id}
-		}
+		res.Provider = &delivery.Provider{MessageID: messageID(a.Header)}
 		return res
 	case res.Class == delivery.Throttled || strings.HasSuffix(code, "JwtToken"):
 		res.Scope = delivery.ScopeDestination
