@@ -2,6 +2,7 @@
 package apns
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -47,7 +48,8 @@ func (c *Config) build(r *access.Reader, o httpcall.Options) parts {
 			r.Fail(fmt.Errorf("auth_key_file: %s %w", c.AuthKeyFile, err))
 		}
 	}
-	o.URL, o.TLS, o.MaxInFlight, o.Connections = c.target(), r.TLS("", c.Certificates), c.MaxInFlight, c.Connections
+	o.URL = cmp.Or(r.Secret("url", c.URL), environments[c.Environment])
+	o.TLS, o.MaxInFlight, o.Connections = r.TLS("", c.Certificates), c.MaxInFlight, c.Connections
 	if p.Client, err = httpcall.New(o); err != nil {
 		r.Fail(fmt.Errorf("url: %w", err))
 	}

@@ -56,14 +56,6 @@ func Default() *Config {
 
 var idPattern = regexp.MustCompile(`^[A-Z0-9]{1,32}$`)
 
-// target is where requests go.
-func (c *Config) target() string {
-	if c.URL != "" {
-		return c.URL
-	}
-	return environments[c.Environment]
-}
-
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems

@@ -57,6 +57,31 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// TestAddressIsReadAgain: the service's address is in a file, which changes to what is none, and to another.
+func TestAddressIsReadAgain(t *testing.T) {
+	t.Parallel()
+	f := sinktest.StartFCM(t, nil)
+	at := "https://127.0.0.1:1"
+	c := Default()
+	c.URL, c.CAFile, c.Bearer, c.Project = at, f.CAFile, "x", "demo"
+	c.SecretFrom("url", func() (string, error) { return at, nil })
+	s, err := New(c, base.Host{Version: "1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for _, step := range []struct {
+		address string
+		want    delivery.ResultClass
+	}{{at, delivery.Unreachable}, {"nowhere", delivery.Unreachable}, {f.URL, delivery.Misconfigured}} { // which does not accept x
+		at = step.address
+		s.Reread()
+		if res := s.Deliver(t.Context(), job(`{"token":"t"}`)); res.Class != step.want {
+			t.Errorf("%s: %+v", at, res)
+		}
+	}
+}
+
 // TestNotAMessage: what cannot be a message is refused before it is sent, and nothing of it is told.
 func TestNotAMessage(t *testing.T) {
 	for _, payload := range []string{

@@ -25,6 +25,7 @@ type parts struct {
 	config *Config
 	key    *httpcall.Account // nil: access tokens are given for a secret
 	secret string
+	tokens string // where access tokens are given
 	path   string // of a send
 }
 
@@ -44,7 +45,7 @@ func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 
 func (c *Config) build(r *access.Reader, o httpcall.Options) (p parts) {
 	project := c.Project
-	if p.config = c; c.KeyFile != "" {
+	if p.config, p.tokens = c, r.Secret("token_url", c.TokenURL); c.KeyFile != "" {
 		p.key = httpcall.ReadAccount(r, c.KeyFile, "key_id", "sub_account")
 		project = cmp.Or(project, p.key.Fields["project_id"])
 	} else {
@@ -70,13 +71,12 @@ func (p parts) request(body []byte) httpcall.Request {
 
 // fetch gets a token: one that is signed with the key of the service account, or an access token for the app's secret.
 func fetch(ctx context.Context, p parts) (token.Token, error) {
-	c := p.config
 	if p.key != nil {
-		return p.key.Sign(jwt.PS256, p.key.Fields["key_id"], map[string]any{"iss": p.key.Fields["sub_account"], "aud": c.TokenURL})
+		return p.key.Sign(jwt.PS256, p.key.Fields["key_id"], map[string]any{"iss": p.key.Fields["sub_account"], "aud": p.tokens})
 	}
 	return p.FetchToken(ctx, httpcall.TokenRequest{
-		URL: c.TokenURL, Key: "token_url", Hint: "check client_id and client_secret",
-		Form: url.Values{"grant_type": {"client_credentials"}, "client_id": {c.ClientID}, "client_secret": {p.secret}},
+		URL: p.tokens, Key: "token_url", Hint: "check client_id and client_secret",
+		Form: url.Values{"grant_type": {"client_credentials"}, "client_id": {p.config.ClientID}, "client_secret": {p.secret}},
 	})
 }
 

@@ -55,6 +55,6 @@ func (c *Calls) Client(r *access.Reader, o Options) *Client {
 
 // Client makes a Client, as Calls does.
 func (s *Service) Client(r *access.Reader, o Options) *Client {
-	o.URL = s.URL
+	o.URL = r.Secret("url", s.URL)
 	return s.Calls.Client(r, o)
 }

@@ -69,9 +69,9 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 		}
 		return client
 	}
-	p.Client = open("url", c.URL, r.TLS("", c.certificates()))
+	p.Client = open("url", r.Secret("url", c.URL), r.TLS("", c.certificates()))
 	if c.Mode == modeDirect && c.Signer.URL != "" {
-		p.signer = open("signer.url", c.Signer.URL, r.TLS("signer.", access.Certificates{CAFile: c.Signer.CAFile}))
+		p.signer = open("signer.url", r.Secret("signer.url", c.Signer.URL), r.TLS("signer.", access.Certificates{CAFile: c.Signer.CAFile}))
 	}
 	return p
 }
