@@ -249,6 +249,29 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
+// TestNoFreeConnection: a request that was not sent says so, and not that there was no answer.
+func TestNoFreeConnection(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	a := sinktest.StartAPNs(t, func(c *sinktest.Call, device string, _ int) bool {
+		if device == "ff" {
+			close(asked)
+			c.Hang()
+		}
+		return device == "ff"
+	})
+	s := open(t, a, func(c *Config) { c.Connections, c.Timeout = 1, 3*time.Second })
+	first := make(chan delivery.Result, 1)
+	go func() { first <- s.Deliver(t.Context(), job("ff")) }()
+	<-asked
+	if res := s.Deliver(t.Context(), job("aa")); len(first) == 0 && (res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "all connections were in use")) {
+		t.Errorf("%+v", res)
+	}
+	if res := <-first; res.Class != delivery.Temporary {
+		t.Errorf("%+v", res)
+	}
+}
+
 // TestConnectionsThatEnd: some reasons end the use of their connection, and so do requests that get no answer.
 func TestConnectionsThatEnd(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package httpcall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -48,6 +49,9 @@ type pooled struct {
 
 // start stands for a request that has a place on a connection.
 type start struct{ written atomic.Bool }
+
+// errBusy is why a request got no connection.
+var errBusy = errors.New("all connections were in use, and no other could be opened in time")
 
 // mute is how many requests in a row a connection may leave unanswered.
 const mute = 3
@@ -117,11 +121,11 @@ func notProcessed(err error) bool {
 
 // acquire returns a connection that will take one request more. It waits for two thirds of the time that there is: a request that is
 // written later may be processed, and its answer come too late.
-func (p *pool) acquire(ctx context.Context) (*pooled, *start, error) {
-	begun := &start{}
-	if end, ok := ctx.Deadline(); ok {
+func (p *pool) acquire(caller context.Context) (*pooled, *start, error) {
+	begun, ctx := &start{}, caller
+	if end, ok := caller.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)*2/3)
+		ctx, cancel = context.WithTimeout(caller, time.Until(end)*2/3)
 		defer cancel()
 	}
 	for {
@@ -139,7 +143,7 @@ func (p *pool) acquire(ctx context.Context) (*pooled, *start, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, nil, ctx.Err()
+			return nil, nil, cmp.Or(caller.Err(), errBusy)
 		}
 	}
 }
