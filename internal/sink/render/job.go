@@ -24,6 +24,7 @@ type Job struct {
 	TraceParent string
 
 	job     *delivery.Job
+	wait    time.Duration // for those that decode at the same time
 	decoded bool
 	value   any
 	failed  error
@@ -33,7 +34,7 @@ type Job struct {
 func NewJob(j *delivery.Job, now time.Time) *Job {
 	return &Job{
 		ID: j.ID, Campaign: j.Campaign, Weight: j.Weight, Attempt: j.Attempt + 1, Time: now.UTC(),
-		ContentType: j.ContentType, TraceParent: j.TraceParent, job: j,
+		ContentType: j.ContentType, TraceParent: j.TraceParent, job: j, wait: longWait,
 	}
 }
 
@@ -43,9 +44,10 @@ const (
 	maxValues = 8192      // commas and opening brackets: about as many as there are values
 )
 
-// NewQuick is NewJob for the readers of jobs, who must not wait: JSON fails for a payload that takes long to decode.
+// NewQuick is NewJob for the readers of jobs, who must not wait: JSON waits for nothing, and fails for a payload that takes long to decode.
 func NewQuick(j *delivery.Job) *Job {
 	q, p := NewJob(j, time.Now()), j.Payload
+	q.wait = 0
 	if len(p) > maxQuick || bytes.Count(p, []byte{','})+bytes.Count(p, []byte{'['})+bytes.Count(p, []byte{'{'}) > maxValues {
 		q.decoded, q.failed = true, errSlow
 	}
@@ -84,7 +86,7 @@ func (j *Job) JSON() (any, error) {
 			select {
 			case long <- struct{}{}:
 				defer func() { <-long }()
-			case <-time.After(longWait):
+			case <-time.After(j.wait):
 			}
 		}
 		j.value, j.failed = decode(j.job.Payload)

@@ -137,6 +137,24 @@ func TestAnythingIsBounded(t *testing.T) {
 	})
 }
 
+// TestReadersDoNotWait: for calls that decode long payloads.
+func TestReadersDoNotWait(t *testing.T) {
+	for range cap(long) {
+		long <- struct{}{}
+		defer func() { <-long }()
+	}
+	j := &delivery.Job{Payload: []byte(`{"a":"` + strings.Repeat("x", 2*longPayload) + `"}`)}
+	begun := time.Now()
+	for range 10 {
+		if _, err := NewQuick(j).JSON(); err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begun); took > 5*longWait {
+		t.Errorf("ten jobs took %s", took)
+	}
+}
+
 func BenchmarkText(b *testing.B) {
 	parsed, err := Parse("body", `{"to":"{{ .JSON.user.name }}","id":"{{ .ID }}"}`, Plain)
 	if err != nil {
