@@ -83,20 +83,18 @@ func readToken(a Answer, where, hint string) (token.Token, *token.Error) {
 	switch class := a.ByStatus(time.Now()).Class; {
 	case class == delivery.Temporary || class == delivery.Throttled:
 		e.Class = delivery.Unreachable
-		return token.Token{}, e
 	case class != delivery.Delivered:
 		if code, _ := answer.Error.(string); code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == "" {
 			e.Detail += ", " + code
 		}
 		e.Detail += ": " + hint
-		return token.Token{}, e
 	case err != nil || answer.AccessToken == "" || !httpguts.ValidHeaderFieldValue(answer.AccessToken) || len(answer.AccessToken) > MaxHeaderBytes:
 		e.Detail += " has no access token"
-		return token.Token{}, e
 	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
 		e.Detail += " is a token of another type than Bearer"
-		return token.Token{}, e
+	default:
+		seconds, _ := strconv.ParseFloat(answer.ExpiresIn.String(), 64)
+		return token.Token{Value: answer.AccessToken, Life: time.Duration(min(max(0, seconds), 1e9) * float64(time.Second))}, nil
 	}
-	seconds, _ := strconv.ParseFloat(answer.ExpiresIn.String(), 64)
-	return token.Token{Value: answer.AccessToken, Life: time.Duration(min(max(0, seconds), 1e9) * float64(time.Second))}, nil
+	return token.Token{}, e
 }

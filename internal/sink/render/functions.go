@@ -16,7 +16,7 @@ import (
 
 // functions are the template functions that pacer adds to package text/template. Each uses its arguments alone.
 var functions = template.FuncMap{
-	"json":    encode,
+	"json":    JSON,
 	"base64":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
 	"sha256":  func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
 	"lower":   strings.ToLower,
@@ -87,8 +87,8 @@ func markup(v any) (string, error) {
 	return html.EscapeString(s), err
 }
 
-// encode returns a value as JSON.
-func encode(v any) (string, error) {
+// JSON returns a value as JSON, without escapes for HTML.
+func JSON(v any) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/access"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -54,16 +55,9 @@ type message struct {
 	data     []byte // lines end in CRLF or LF
 }
 
-// maxShown bounds what is shown of a message, in bytes.
-const maxShown = 4 << 10
-
 // String returns the message as a person is to see it.
 func (m *message) String() string {
-	data := strings.ReplaceAll(string(m.data[:min(len(m.data), maxShown)]), "\r\n", "\n")
-	if len(m.data) > maxShown {
-		data += fmt.Sprintf("… (%d bytes)", len(m.data))
-	}
-	return "MAIL FROM:" + m.from + "\nRCPT TO:" + m.to + "\nDATA\n" + data
+	return "MAIL FROM:" + m.from + "\nRCPT TO:" + m.to + "\nDATA\n" + strings.ReplaceAll(httpcall.Shorten(m.data), "\r\n", "\n")
 }
 
 // message returns the message for a job. An error is about the job, and holds nothing of it but what the error is about.

@@ -19,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
 )
 
@@ -262,7 +263,11 @@ func (r *request) done(st *step, res delivery.Result, vars map[string]any, missi
 	if r.at == len(r.sink.steps)-1 {
 		return res
 	}
-	b, err := encodeVars(vars)
+	var b string
+	var err error
+	if len(vars) > 0 {
+		b, err = render.JSON(vars)
+	}
 	if err != nil || len(b) > delivery.MaxVars {
 		return delivery.Result{
 			Class: delivery.Permanent, Status: res.Status, Provider: res.Provider,
@@ -276,7 +281,7 @@ func (r *request) done(st *step, res delivery.Result, vars map[string]any, missi
 	}
 	return delivery.Result{
 		Class: delivery.Pending, Status: res.Status, Provider: res.Provider, RetryAfter: wait, Repeatable: st.safe,
-		State: &delivery.State{Step: next.id, Vars: b, Began: r.began},
+		State: &delivery.State{Step: next.id, Vars: []byte(b), Began: r.began},
 	}
 }
 

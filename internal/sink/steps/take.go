@@ -1,8 +1,6 @@
 package steps
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -89,16 +87,4 @@ func evaluate(path *xpath.Expr, root *xmlquery.Node) any {
 		return v
 	}
 	return nil
-}
-
-// encodeVars returns the values as they are kept between steps; nil for none.
-func encodeVars(vars map[string]any) ([]byte, error) {
-	if len(vars) == 0 {
-		return nil, nil
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(vars)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
