@@ -174,6 +174,10 @@ func TestBasicAndBearer(t *testing.T) {
 	address, last := got(t)
 	for want, change := range map[string]func(*Config){
 		"Basic bWU6aHVudGVyMjI=": func(c *Config) { c.Basic = Basic{"me", "hunter22"} },
+		"Bearer u-42": func(c *Config) { // goes before the address, as one that is no template does
+			c.URL = strings.Replace(c.URL, "://", "://me:hunter22@", 1)
+			c.Headers = map[string]string{"authorization": "Bearer {{ .ID }}"}
+		},
 		"Bearer second": func(c *Config) {
 			c.Bearer = "first"
 			c.SecretFrom("bearer", func() (string, error) { return "second", nil })

@@ -76,7 +76,9 @@ func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) 
 		c.hide(target.EscapedPath(), target.Path)
 	}
 	if own := httpcall.CredentialsOf(target); own != nil {
-		c.setFixed(keyAuthorization, "Basic "+own[0])
+		if !cfg.sets(keyAuthorization) { // a header counts, which may be a template
+			c.setFixed(keyAuthorization, "Basic "+own[0])
+		}
 		c.hide(own...)
 		target.User = nil
 	}
