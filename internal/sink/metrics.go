@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,14 +20,6 @@ type metrics struct {
 	most     *prometheus.GaugeVec
 }
 
-// routeMetrics are the metrics of one sink, looked up once so that a delivery needs no map access by label.
-type routeMetrics struct {
-	seconds  []prometheus.Histogram // by delivery.ResultClass
-	inFlight prometheus.Gauge
-	took     metric.Histogram // of all answers
-	failure  atomic.Pointer[delivery.Failure]
-}
-
 func newMetrics(reg prometheus.Registerer) *metrics {
 	factory := promauto.With(reg)
 	return &metrics{
@@ -45,12 +36,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-func (m *metrics) route(name string, e Entry) *routeMetrics {
+func (m *metrics) route(name string, e Entry) *route {
 	m.most.WithLabelValues(name).Set(float64(e.MaxInFlight))
 	if m.reg != nil {
 		e.Sink.Instrument(prometheus.WrapRegistererWith(prometheus.Labels{"sink": name}, m.reg))
 	}
-	r := &routeMetrics{inFlight: m.inFlight.WithLabelValues(name)}
+	r := &route{name: name, entry: e, inFlight: m.inFlight.WithLabelValues(name)}
 	for _, class := range delivery.ResultClasses {
 		r.seconds = append(r.seconds, m.seconds.WithLabelValues(name, class.String()).(prometheus.Histogram))
 	}
@@ -58,15 +49,15 @@ func (m *metrics) route(name string, e Entry) *routeMetrics {
 }
 
 // observe notes how long a call took, with the trace of the attempt as an exemplar if it is sampled.
-func (m *routeMetrics) observe(ctx context.Context, class delivery.ResultClass, took time.Duration) {
+func (r *route) observe(ctx context.Context, class delivery.ResultClass, took time.Duration) {
 	if class != delivery.Interrupted {
-		m.took.Observe(took)
+		r.took.Observe(took)
 	}
 	traceID := ""
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 		traceID = span.TraceID().String()
 	}
-	metric.Observe(m.seconds[class], took, traceID)
+	metric.Observe(r.seconds[class], took, traceID)
 }
 
 // Reading is what was counted of a sink since the start.
@@ -84,13 +75,13 @@ func (r *Router) Readings() []Reading {
 	for _, name := range r.names() {
 		rt := r.routes[name]
 		one := Reading{
-			Sink: name, InFlight: int(metric.Value(rt.metrics.inFlight)), Most: rt.entry.MaxInFlight, Took: rt.metrics.took.Counts(),
-			Answers: make(map[delivery.ResultClass]uint64, len(rt.metrics.seconds)),
+			Sink: name, InFlight: int(metric.Value(rt.inFlight)), Most: rt.entry.MaxInFlight, Took: rt.took.Counts(),
+			Answers: make(map[delivery.ResultClass]uint64, len(rt.seconds)),
 		}
-		if last := rt.metrics.failure.Load(); last != nil {
+		if last := rt.failure.Load(); last != nil {
 			one.Failure = *last
 		}
-		for class, seconds := range rt.metrics.seconds {
+		for class, seconds := range rt.seconds {
 			one.Answers[delivery.ResultClass(class)] = metric.Observed(seconds)
 		}
 		list = append(list, one)

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/metric"
 )
 
 // Options configure a Router.
@@ -57,10 +59,14 @@ type Router struct {
 	log      *slog.Logger
 }
 
+// route is a sink, with its metrics, which are looked up once so that a delivery needs no map access by label.
 type route struct {
-	name    string
-	entry   Entry
-	metrics *routeMetrics
+	name     string
+	entry    Entry
+	seconds  []prometheus.Histogram // by delivery.ResultClass
+	inFlight prometheus.Gauge
+	took     metric.Histogram // of all answers
+	failure  atomic.Pointer[delivery.Failure]
 }
 
 // New makes a Router. It performs no I/O and starts nothing.
@@ -71,7 +77,7 @@ func New(opt Options) (*Router, error) {
 	r := &Router{fallback: opt.Default, routes: make(map[string]*route, len(opt.Sinks)), log: opt.Logger}
 	m := newMetrics(opt.Registerer)
 	for name, e := range opt.Sinks {
-		r.routes[name] = &route{name: name, entry: e, metrics: m.route(name, e)}
+		r.routes[name] = m.route(name, e)
 		if len(opt.Sinks) == 1 {
 			r.fallback = name
 		}
@@ -122,16 +128,16 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 		r.log.Error("a job was routed to a sink that is not configured", "sink", sink, "campaign", job.Campaign)
 		return delivery.Result{Class: delivery.Temporary, Detail: oneLine("sink "+sink+" is not configured", maxDetail)}
 	}
-	rt.metrics.inFlight.Inc()
+	rt.inFlight.Inc()
 	begun := time.Now()
 	res := r.call(ctx, rt, job)
-	rt.metrics.observe(ctx, res.Class, time.Since(begun))
-	rt.metrics.inFlight.Dec()
+	rt.observe(ctx, res.Class, time.Since(begun))
+	rt.inFlight.Dec()
 	if res.Detail != "" {
 		res.Detail = oneLine(res.Detail, maxDetail)
 	}
 	if res.Class.Fails() {
-		rt.metrics.failure.Store(&delivery.Failure{At: time.Now(), Detail: res.Detail})
+		rt.failure.Store(&delivery.Failure{At: time.Now(), Detail: res.Detail})
 	}
 	if p := res.Provider; p != nil {
 		res.Provider = &delivery.Provider{

@@ -24,7 +24,7 @@ const (
 	bodyOfPayload = 4        // times those of the payload
 )
 
-// methods are those that a request may have. A GET has no body. It is not sent again by net/http, see bodyOf.
+// methods are those that a request may have. A GET has no body. It is not sent again by net/http, see addBody in httpcall.
 var methods = []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet}
 
 const useMethod = "use POST, PUT, PATCH, DELETE or GET"
