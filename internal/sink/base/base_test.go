@@ -97,7 +97,8 @@ func TestReread(t *testing.T) {
 		if fmt.Sprint(replaced) != "[one/s1/me two/s1/me two/s2/me]" {
 			t.Errorf("replaced %v", replaced)
 		}
-		if logged := out.String(); strings.Count(logged, "level=ERROR") != 2 || strings.Count(logged, "level=INFO") != 4 || strings.Contains(logged, "s2") {
+		logged := out.String()
+		if strings.Count(logged, "level=ERROR") != 2 || strings.Count(logged, "level=INFO") != 4 || strings.Contains(logged, "s2") {
 			t.Error(logged)
 		}
 	})

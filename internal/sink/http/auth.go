@@ -71,8 +71,8 @@ func (c *Config) ways() (ways []string) {
 		key  string
 		used bool
 	}{
-		{"user and password in url", httpcall.HasUser(address)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""}, {"oauth2", c.OAuth2.used()},
-		{"headers.authorization", c.sets(keyAuthorization)},
+		{"user and password in url", httpcall.HasUser(address)}, {"basic", c.Basic != Basic{}}, {"bearer", c.Bearer != ""},
+		{"oauth2", c.OAuth2.used()}, {"headers.authorization", c.sets(keyAuthorization)},
 	} {
 		if way.used {
 			ways = append(ways, way.key)

@@ -65,7 +65,8 @@ func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) 
 	if err != nil {
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
-	c := &client{config: cfg, compiled: m, reach: cfg.reach(), target: target, hidden: append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)}
+	c := &client{config: cfg, compiled: m, reach: cfg.reach(), target: target}
+	c.hide(append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)...)
 	if c.form != nil {
 		for _, text := range c.form.texts() {
 			c.hide(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)

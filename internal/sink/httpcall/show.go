@@ -88,7 +88,9 @@ func (a Answer) Keep(res delivery.Result) delivery.Result {
 		address = Scrubber(partsOf(a.URL))
 	}
 	for _, text := range []*string{&res.Detail, &kept.Code, &kept.MessageID, &kept.Answer} {
-		*text = address.Replace(a.trip.public(*text))
+		if *text != "" {
+			*text = address.Replace(a.trip.public(*text))
+		}
 	}
 	if kept.Answer = strings.Join(strings.Fields(credentialFields.ReplaceAllString(kept.Answer, `$1"***"`)), " "); kept != (delivery.Provider{}) {
 		res.Provider = &kept

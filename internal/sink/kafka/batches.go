@@ -13,7 +13,6 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // Bounds on one request.
@@ -208,7 +207,12 @@ func (b *batches) start(ctx context.Context, l *leader) {
 		case b.ended <- l:
 		case <-ctx.Done():
 		}
-		if len(again) == 0 || retry.Sleep(ctx, pause) != nil {
+		if len(again) == 0 {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return
 		}
 		select {

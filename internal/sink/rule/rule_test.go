@@ -167,7 +167,9 @@ func TestExpressionsEnd(t *testing.T) {
 }
 
 func BenchmarkJudge(b *testing.B) {
-	s := set(b, Options{Rules: map[string]string{"rejected": `status == 400 && body.error.code in ["a", "b"]`}, Take: Take{ProviderMessageID: "body.id"}})
+	s := set(b, Options{
+		Rules: map[string]string{"rejected": `status == 400 && body.error.code in ["a", "b"]`}, Take: Take{ProviderMessageID: "body.id"},
+	})
 	body := []byte(`{"id":"m-1","error":{"code":"c"}}`)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -127,7 +127,9 @@ func (a adapter) send(ctx context.Context, r soap.AdapterRequest, shown *base.Ex
 }
 
 // ask makes a call, and reads at most so many bytes of its answer. The problem is what is known without an answer, or the answer refuses.
-func (a adapter) ask(ctx context.Context, r httpcall.Request, most int64, shown *base.Exchange) (s said, answer httpcall.Answer, problem *delivery.Result) {
+func (a adapter) ask(
+	ctx context.Context, r httpcall.Request, most int64, shown *base.Exchange,
+) (s said, answer httpcall.Answer, problem *delivery.Result) {
 	r.Most, r.Shown = most, shown
 	p := a.Now()
 	if answer, problem = p.Post(ctx, r); problem != nil {

@@ -6,7 +6,7 @@ type File struct {
 	FilePath       string `json:"filePath" xml:"a:filePath,omitempty"`
 	PassportID     string `json:"passportId,omitempty" xml:"a:passportId,omitempty"`
 	SignaturePKCS7 string `json:"signaturePKCS7,omitempty" xml:"a:SignaturePKCS7,omitempty"` // in base64
-	TransferMethod string `json:"transferMethod,omitempty" xml:"a:TransferMethod,omitempty"` // MTOM or REFERENCE; "" for what the adapter does by itself
+	TransferMethod string `json:"transferMethod,omitempty" xml:"a:TransferMethod,omitempty"` // MTOM or REFERENCE; "" for the adapter's choice
 	Reusable       bool   `json:"reusableAttachment,omitempty" xml:"a:ReusableAttachment,omitempty"`
 }
 
