@@ -209,18 +209,22 @@ func (s *Services) latest() *config.Config {
 }
 
 // followAccess reads certificates and secrets again when hangup says so, and every ten seconds, until ctx ends. New
-// connections use what has changed; those that are open stay.
-func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
+// connections use what has changed; those that are open stay. On a hangup, others read theirs as well, who otherwise do so by themselves,
+// and report whether they have changed.
+func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal, others ...func() (changed bool)) {
 	tick := time.NewTicker(accessEvery)
 	defer tick.Stop()
 	for last, logged := "", ""; ; {
-		asked := false
+		asked, theirs := false, false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		case <-hangup:
 			asked = true
+			for _, reread := range others {
+				theirs = reread() || theirs
+			}
 		}
 		changed, err := s.renewAccess()
 		if len(changed) > 0 {
@@ -230,7 +234,7 @@ func (s *Services) followAccess(ctx context.Context, hangup <-chan os.Signal) {
 		switch {
 		case err == nil:
 			logged = ""
-			if asked && len(changed) == 0 {
+			if asked && len(changed) == 0 && !theirs {
 				s.Log.Info("certificates and secrets were read again; none has changed")
 			}
 		// The second time, since one of two files may have been written before the other.

@@ -159,10 +159,18 @@ func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
 		hangup := make(chan os.Signal, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.followAccess(ctx, hangup)
+		sinkChanges, sinkReads := false, 0
+		go s.followAccess(ctx, hangup, func() bool { sinkReads++; return sinkChanges })
 		hangup <- os.Interrupt
 		synctest.Wait()
 		log.has(t, "none has changed", 1)
+		sinkChanges = true // and says so itself
+		hangup <- os.Interrupt
+		synctest.Wait()
+		log.has(t, "none has changed", 1)
+		if sinkReads != 2 {
+			t.Errorf("sinks were read again %d times", sinkReads)
+		}
 		f.write("redis", "redis-3")
 		hangup <- os.Interrupt
 		synctest.Wait()

@@ -50,7 +50,7 @@ func (s *Services) RunDaemon(ctx context.Context, hangup <-chan os.Signal) error
 		return config.UsageError{Err: err}
 	}
 	go followMemory(ctx, int64(s.Config.Pacing.MaxBufferBytes), d.size)
-	go s.followAccess(ctx, hangup)
+	go s.followAccess(ctx, hangup, d.sinks.Reread)
 	s.Log.Info("pacer starts", "version", Version)
 	if err := d.RunToEnd(ctx); err != nil {
 		return fmt.Errorf("run: %w", err)

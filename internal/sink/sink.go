@@ -186,6 +186,14 @@ func (r *Router) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Reread reads the files and secrets of all sinks again, and reports whether some have changed.
+func (r *Router) Reread() (changed bool) {
+	for _, rt := range r.routes {
+		changed = rt.entry.Sink.Reread() || changed
+	}
+	return changed
+}
+
 // Close closes every sink. The last Deliver, and Run, must have returned.
 func (r *Router) Close() error {
 	var errs []error

@@ -19,6 +19,8 @@ import (
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/base"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/log"
+	"github.com/pacer/pacer/internal/sink/steps"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -278,6 +280,34 @@ func TestDestinations(t *testing.T) {
 	job := &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "to", Value: []byte("https://b.example/x")}}}}
 	if got := r.Destinations("hooks")(job); got != "https://b.example:443" {
 		t.Errorf("the destination is %s", got)
+	}
+}
+
+// TestReread: all sinks read their files again at once, also those of steps.
+func TestReread(t *testing.T) {
+	current := "Bearer one"
+	secret := func(c *sinkhttp.Common) {
+		c.Headers = map[string]string{"Authorization": current}
+		c.SecretFrom("headers.Authorization", func() (string, error) { return current, nil })
+	}
+	single, several := sinkhttp.Default(), steps.Default()
+	single.URL, several.Steps = "https://example.com/", []steps.Step{{ID: "a", URL: "https://example.com/"}, {ID: "b", URL: "https://example.com/"}}
+	secret(&single.Common)
+	secret(&several.Common)
+	for name, cfg := range map[string]sink.Config{"http": single, "steps": several} {
+		opened, err := sink.OpenAll(map[string]sink.Config{"a": cfg, "b": log.Default()}, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _, _ := newRouter(t, sink.Options{Default: "a", Sinks: opened})
+		before := r.Reread()
+		current += "."
+		if changed, after := r.Reread(), r.Reread(); before || !changed || after {
+			t.Errorf("%s: changed before %t, then %t, and after that %t", name, before, changed, after)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

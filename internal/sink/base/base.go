@@ -49,6 +49,8 @@ type Sink interface {
 	// Destinations returns what finds the name of the destination that a job is sent to, if the job does not name it itself, ""
 	// for none; nil for a sink with one destination for all jobs.
 	Destinations() func(job *delivery.Job) string
+	// Reread reads the files and secrets of the configuration again, and reports whether they have changed. Run does so by itself.
+	Reread() (changed bool)
 	// Instrument registers the sink's own metrics.
 	Instrument(reg prometheus.Registerer)
 	// Close comes last, after Run and the last Deliver.
@@ -63,6 +65,9 @@ func (Plain) Unreached() string { return "" }
 
 // Destinations returns nil.
 func (Plain) Destinations() func(job *delivery.Job) string { return nil }
+
+// Reread reads nothing.
+func (Plain) Reread() (changed bool) { return false }
 
 // Instrument registers nothing.
 func (Plain) Instrument(prometheus.Registerer) {}
@@ -121,6 +126,7 @@ type Service[P Parts] struct {
 	Repeats atomic.Uint64
 	dialect Dialect[P]
 	current atomic.Pointer[reading[P]]
+	renewal sync.Mutex   // held while they are read again
 	outage  retry.Outage // of the files
 }
 
@@ -200,7 +206,9 @@ func (s *Service[P]) Run(ctx context.Context) error {
 }
 
 // Reread reads files and secrets again. Content that cannot be used changes nothing.
-func (s *Service[P]) Reread() {
+func (s *Service[P]) Reread() (changed bool) {
+	s.renewal.Lock()
+	defer s.renewal.Unlock()
 	old := s.current.Load()
 	fresh, err := s.read()
 	if err != nil {
@@ -208,7 +216,7 @@ func (s *Service[P]) Reread() {
 			s.Logger.Error("the certificates or secrets of a sink cannot be read again; it uses the old ones",
 				"destination", old.parts.Where(), "error", err)
 		}
-		return
+		return false
 	}
 	told := s.outage.Failures() >= 2
 	s.outage.Worked()
@@ -216,7 +224,7 @@ func (s *Service[P]) Reread() {
 		if told {
 			s.Logger.Info("the certificates or secrets of a sink can be read again", "destination", old.parts.Where())
 		}
-		return
+		return false
 	}
 	s.current.Store(fresh)
 	s.Logger.Info("the certificates or secrets of a sink have changed; it uses the new ones", "destination", old.parts.Where())
@@ -224,6 +232,7 @@ func (s *Service[P]) Reread() {
 	if s.Fetches() {
 		s.Tokens.Renew()
 	}
+	return true
 }
 
 // Fetches reports whether the service gets access tokens itself.

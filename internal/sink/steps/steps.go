@@ -331,6 +331,14 @@ func (s *Sink) Run(ctx context.Context) error {
 	return nil
 }
 
+// Reread reads the files and secrets of all calls again.
+func (s *Sink) Reread() (changed bool) {
+	for _, h := range s.calls {
+		changed = h.Reread() || changed
+	}
+	return changed
+}
+
 // Instrument registers the counter of requests that were written once more.
 func (s *Sink) Instrument(reg prometheus.Registerer) {
 	base.CountResent(reg, func() (n uint64) {
