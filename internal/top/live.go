@@ -11,9 +11,25 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 )
 
+const askWithin = 10 * time.Second
+
+// Watch asks for frames periodically.
+type Watch struct {
+	Interval time.Duration                             // between two of them
+	Query    Query                                     // its Limit is 0 for what fits the terminal
+	Fetch    func(ctx context.Context) (*Frame, error) // with all campaigns
+}
+
+// Ask asks for a frame.
+func (w *Watch) Ask(ctx context.Context) (*Frame, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return w.Fetch(ctx)
+}
+
 // Live draws until ctx ends or q is pressed.
 func (w *Watch) Live(ctx context.Context, out io.Writer, first *Frame) error {
-	m := screen{watch: w, ctx: ctx, size: size{width: defaultWidth, height: 24}, last: first, frame: first.Arrange(nil, w.Query)}
+	m := screen{Watch: *w, ctx: ctx, size: size{width: defaultWidth, height: 24}, last: first}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
 	if err != nil && !errors.Is(err, tea.ErrProgramKilled) && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("draw on the terminal: %w", err)
@@ -21,21 +37,13 @@ func (w *Watch) Live(ctx context.Context, out io.Writer, first *Frame) error {
 	return nil
 }
 
-// answer is the result of one look.
-type answer struct {
-	last  *Frame
-	frame Frame
-	err   error
-}
-
 // screen is the bubbletea model; it is replaced, never changed.
 type screen struct {
-	watch *Watch
-	ctx   context.Context // of the commands, to which bubbletea passes none
-	size  size
-	last  *Frame // the last one received, with all campaigns
-	frame Frame  // of it what is shown
-	err   error  // of the last look
+	Watch
+	ctx          context.Context // of the commands, to which bubbletea passes none
+	size         size
+	before, last *Frame // the latest two; before is nil at first
+	err          error  // of the last look
 }
 
 // Init implements tea.Model.
@@ -43,23 +51,13 @@ func (m screen) Init() tea.Cmd { return m.refresh() }
 
 // refresh requests a new frame after an interval.
 func (m screen) refresh() tea.Cmd {
-	watch, before, ctx := *m.watch, m.last, m.ctx
-	watch.Query.Limit = m.rows()
-	return tea.Tick(watch.Interval, func(time.Time) tea.Msg {
-		now, err := watch.Ask(ctx)
+	return tea.Tick(m.Interval, func(time.Time) tea.Msg {
+		now, err := m.Ask(m.ctx)
 		if err != nil {
-			return answer{err: err}
+			return err
 		}
-		return answer{last: now, frame: now.Arrange(before, watch.Query)}
+		return now
 	})
-}
-
-// rows returns how many campaigns to request: never more than fit.
-func (m screen) rows() int {
-	if m.watch.Query.Limit > 0 {
-		return min(m.watch.Query.Limit, m.size.height)
-	}
-	return m.size.height
 }
 
 // Update implements tea.Model.
@@ -72,25 +70,28 @@ func (m screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		case "q", "esc", "ctrl+c":
 			return m, tea.Quit
 		case "s":
-			next := *m.watch
-			next.Query.Sort = Orders[(slices.Index(Orders, next.Query.Sort)+1)%len(Orders)]
-			m.watch = &next
+			m.Query.Sort = Orders[(slices.Index(Orders, m.Query.Sort)+1)%len(Orders)]
 		}
-	case answer:
-		m.err = message.err
-		if message.err == nil {
-			m.last, m.frame = message.last, message.frame
-		}
+	case *Frame:
+		m.before, m.last, m.err = m.last, message, nil
+		return m, m.refresh()
+	case error:
+		m.err = message
 		return m, m.refresh()
 	}
 	return m, nil
 }
 
-// View implements tea.Model.
+// View implements tea.Model. It shows no more campaigns than fit.
 func (m screen) View() string {
-	foot := "s sorts by: " + string(m.watch.Query.Sort) + "   q quits"
+	query := m.Query
+	if query.Limit == 0 || query.Limit > m.size.height {
+		query.Limit = m.size.height
+	}
+	foot := "s sorts by: " + string(query.Sort) + "   q quits"
 	if m.err != nil {
 		foot = styleBad.Render(fit(m.err.Error(), m.size.width))
 	}
-	return picture(&m.frame, m.size, foot)
+	frame := m.last.Arrange(m.before, query)
+	return picture(&frame, m.size, foot)
 }
