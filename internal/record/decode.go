@@ -164,7 +164,7 @@ func (d *Decoder) read(v *values, own, envelope bool) {
 			continue
 		}
 		if d.name, d.value = f.header, v[i]; envelope {
-			d.name = f.key
+			d.name = cmp.Or(f.key, f.header)
 		}
 		f.read(d)
 	}

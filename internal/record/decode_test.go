@@ -107,6 +107,9 @@ func TestDecodeIngress(t *testing.T) {
 		{"envelope id", rec(`{"campaign":"c","payload":1,"id":7}`), "invalid_header: id must be a string"},
 		{"envelope time", rec(`{"campaign":"c","payload":1,"expires_at":"x"}`),
 			"invalid_header: expires_at must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z"},
+		{"envelope of a cloud event", rec(`{"campaign":"c","payload":1}`, "ce_id", "e1"), `c e1 w1 application/json "1"`},
+		{"id before cloud event", rec(`{"campaign":"c","id":"u-1","payload":1}`, "ce_id", "e1"), `c u-1 w1 application/json "1"`},
+		{"envelope of a bad cloud event", rec(`{"campaign":"c","payload":1}`, "ce_id", "ü"), "invalid_header: ce_id " + delivery.IDRule},
 		{"heavy envelope", rec(`{"campaign":"c","payload":1,"weight":2000}`), "overweight: weight 2000 is above max_weight 1000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

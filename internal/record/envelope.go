@@ -114,6 +114,9 @@ func (d *Decoder) readEnvelope(r *delivery.Record, beside *values) {
 			e.values[i] = nil
 		}
 	}
+	if e.values[jobID] == nil {
+		e.values[cloudEvent] = beside[cloudEvent]
+	}
 	d.read(&e.values, false, true)
 	j.Flaw = cmp.Or(j.Flaw, readKeys(j, e.keys))
 	for _, h := range j.Headers {
