@@ -205,14 +205,14 @@ func (r *rig) shows(want map[string]float64) {
 func (r *rig) outage() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.trouble.since.IsZero()
+	return r.box.refusing() > 0
 }
 
 // waiting returns how many jobs wait to be written.
 func (r *rig) waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.box.queued + r.box.waiting() + r.box.large()
+	return r.box.jobs()
 }
 
 // fakeCluster starts an in-process broker and a client of it.

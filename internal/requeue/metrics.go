@@ -56,10 +56,8 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 			return float64(value(r.box))
 		})
 	}
-	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.",
-		func(o *outbox) int { return o.queued + o.waiting() + o.large() })
-	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.",
-		func(*outbox) int { return one(!r.trouble.since.IsZero()) })
+	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.", (*outbox).jobs)
+	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.", func(o *outbox) int { return min(1, o.refusing()) })
 	gauge("pacer_requeue_refusing_partitions",
 		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)
 	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)

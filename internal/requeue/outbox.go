@@ -9,10 +9,8 @@ import (
 // every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items that a worker still returns are
 // dropped and their jobs stay open.
 type outbox struct {
-	queues map[queueKey]*queue
-	rings  [classes][]*queue // not busy, not empty; the first has waited longest
-	queued int
-	busy   int // queues owned by workers, before or after their turns have begun
+	queues map[queueKey]*queue // those with items, or busy
+	rings  [classes][]*queue   // not busy, not empty; the first has waited longest
 	held   map[place]*stalledPartition
 
 	turns   map[*turn]struct{} // begun and not given back
@@ -42,7 +40,6 @@ func (o *outbox) put(it *item) {
 	}
 	q := o.queueOf(it)
 	q.items = append(q.items, it)
-	o.queued++
 	o.list(q)
 }
 
@@ -85,7 +82,6 @@ func (o *outbox) next(class queueClass, now, heldUntil time.Time) (*queue, time.
 	q := ring[0]
 	o.rings[class] = slices.Delete(ring, 0, 1)
 	q.listed, q.busy = false, true
-	o.busy++
 	return q, 0
 }
 
@@ -94,16 +90,12 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 	if o.closed {
 		return nil
 	}
-	before := len(t.q.items)
-	t.q.items = slices.DeleteFunc(t.q.items, o.dropIfRevoked)
-	o.queued -= before - len(t.q.items)
 	jobs := maxBatchJobs
 	if t.q.class == events {
 		jobs = eventsBatch
 	}
-	items, rest := split(t.q.items, jobs, maxBytes)
+	items, rest := split(slices.DeleteFunc(t.q.items, o.dropIfRevoked), jobs, maxBytes)
 	t.q.items = rest
-	o.queued -= len(items)
 	o.begin(t, items)
 	return items
 }
@@ -119,7 +111,6 @@ func (o *outbox) end(t *turn) bool {
 	delete(o.turns, t)
 	if t.q != nil {
 		t.q.busy = false
-		o.busy--
 	}
 	if o.closed {
 		for _, f := range t.failures {
@@ -146,22 +137,20 @@ func (o *outbox) putBack(items []*item) {
 			continue
 		}
 		q.items = append(list, q.items...)
-		o.queued += len(list)
 		o.list(q)
 	}
 }
 
 // closeLanes drops the items for lanes that have not been tried yet.
 func (o *outbox) closeLanes() {
-	o.noLanes = true
+	o.noLanes, o.rings[lanes] = true, nil
 	for _, q := range o.queues {
 		if q.class == lanes {
 			o.drop(q.items)
-			o.queued -= len(q.items)
 			q.items, q.listed = nil, false
+			o.list(q)
 		}
 	}
-	o.rings[lanes] = nil
 }
 
 // dropIfRevoked drops an item whose partition has moved to another daemon, which has its job now. If the partition is about to move, it drops
@@ -182,9 +171,7 @@ func (o *outbox) dropIfRevoked(it *item) bool {
 // revoke drops the items of partitions that move, except those in a turn or an attempt: they are dropped when it has failed.
 func (o *outbox) revoke() {
 	for _, q := range o.queues {
-		before := len(q.items)
 		q.items = slices.DeleteFunc(q.items, o.dropIfRevoked)
-		o.queued -= before - len(q.items)
 		if q.listed && len(q.items) == 0 {
 			o.rings[q.class] = slices.DeleteFunc(o.rings[q.class], func(other *queue) bool { return other == q })
 			q.listed = false
@@ -204,12 +191,11 @@ func (o *outbox) close() {
 	o.closed = true
 	for _, q := range o.queues {
 		o.drop(q.items)
-		q.items = nil
 	}
 	for _, h := range o.held {
 		o.drop(h.items) // those being tried belong to a turn
 	}
-	o.queued, o.rings, o.held = 0, [classes][]*queue{}, nil
+	o.queues, o.rings, o.held = nil, [classes][]*queue{}, nil
 	o.maybeIdle()
 }
 
@@ -228,13 +214,26 @@ func countUnacknowledged(items []*item) (n int) {
 // refusesResults reports whether events wait for a partition that refuses.
 func (o *outbox) refusesResults() bool {
 	for _, h := range o.held {
-		for _, list := range [][]*item{h.trying, h.items} {
-			if len(list) > 0 && list[0].result != nil { // all go to the same topic
-				return true
-			}
+		if h.events() {
+			return true
 		}
 	}
 	return false
+}
+
+// jobs returns how many jobs wait to be written to lanes, timers and the dead letters.
+func (o *outbox) jobs() (n int) {
+	for _, q := range o.queues {
+		if q.class != events {
+			n += len(q.items)
+		}
+	}
+	for _, h := range o.held {
+		if !h.events() {
+			n += h.len()
+		}
+	}
+	return n
 }
 
 // open returns the number of jobs, over all turns, whose records may or may not have been written.
@@ -245,10 +244,8 @@ func (o *outbox) open() (n int) {
 	return n
 }
 
+// maybeIdle closes idle if nothing is being sent. The outbox is closed.
 func (o *outbox) maybeIdle() {
-	if !o.closed {
-		return
-	}
 	for t := range o.turns {
 		if t.sending {
 			return

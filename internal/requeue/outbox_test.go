@@ -115,8 +115,8 @@ func TestOutboxAgreesWithLists(t *testing.T) {
 						kept[key] = true
 					}
 				}
-				if o.queued != n || len(o.queues) != len(kept) {
-					rt.Fatalf("%d queued in %d queues, want %d in %d", o.queued, len(o.queues), n, len(kept))
+				if o.jobs() != n || len(o.queues) != len(kept) {
+					rt.Fatalf("%d queued in %d queues, want %d in %d", o.jobs(), len(o.queues), n, len(kept))
 				}
 			},
 		})
@@ -149,8 +149,8 @@ func TestRevokedSources(t *testing.T) {
 	o.revoke()
 	o.put(&item{job: gone.job(5, "c"), to: lane})
 	o.putBack([]*item{{job: gone.job(6, "c"), to: lane}})
-	if gone.dropped != 3 || o.queued != 3 {
-		t.Errorf("dropped %d, queued %d", gone.dropped, o.queued)
+	if gone.dropped != 3 || o.jobs() != 3 {
+		t.Errorf("dropped %d, queued %d", gone.dropped, o.jobs())
 	}
 	if got := written(); !slices.Equal(got, []int64{2, 3, 4}) {
 		t.Errorf("written %v", got)

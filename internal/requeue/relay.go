@@ -160,14 +160,9 @@ func (r *Relay) Revoke() {
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {
 		r.mu.Lock()
-		over := r.stopped || box.queued == 0 && box.busy == 0 && !box.refusesResults()
+		over := r.stopped || len(box.queues) == 0 && !box.refusesResults()
 		r.mu.Unlock()
-		if over {
-			return
-		}
-		select {
-		case <-time.After(finishPoll):
-		case <-ctx.Done():
+		if over || retry.Sleep(ctx, finishPoll) != nil {
 			return
 		}
 	}
@@ -204,20 +199,15 @@ func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue)
 		if q != nil {
 			return box, q
 		}
-		r.sleep(ctx, class, wait)
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-r.wake[class]:
+		case <-due:
+		case <-ctx.Done():
+		}
 	}
 	return nil, nil
-}
-
-// sleep waits for a wake-up, or for d if it is positive.
-func (r *Relay) sleep(ctx context.Context, class queueClass, d time.Duration) {
-	var due <-chan time.Time
-	if d > 0 {
-		due = time.After(d)
-	}
-	select {
-	case <-r.wake[class]:
-	case <-due:
-	case <-ctx.Done():
-	}
 }

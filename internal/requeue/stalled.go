@@ -50,6 +50,11 @@ type stalledPartition struct {
 
 func (h *stalledPartition) len() int { return len(h.trying) + len(h.items) }
 
+// events reports whether the items are events: all go to the same topic.
+func (h *stalledPartition) events() bool {
+	return len(h.trying) > 0 && h.trying[0].result != nil || len(h.items) > 0 && h.items[0].result != nil
+}
+
 // try takes the items to try. While the outcome of some is unknown, only those are tried: the others may still go
 // elsewhere.
 func (o *outbox) try(h *stalledPartition, maxBytes int) {

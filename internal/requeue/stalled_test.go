@@ -104,6 +104,21 @@ func TestWhatWaitsForAPlaceAfterAnotherPartitionHasMoved(t *testing.T) {
 	})
 }
 
+// TestAnOutageEndsWithWhatWaits: what waited has moved to another daemon, so that nothing is written here any more that would show that Kafka works.
+func TestAnOutageEndsWithWhatWaits(t *testing.T) {
+	onMemory(t, func(t *testing.T, r *rig) {
+		r.refuse("", kafka.NotEnoughReplicas)
+		s := newSource("a")
+		r.Put(s.job(0, "c"), timer)
+		time.Sleep(time.Minute)
+		r.shows(map[string]float64{"pacer_requeue_outage": 1, "pacer_requeue_queued": 1})
+		s.moves(false, true)
+		r.Revoke()
+		time.Sleep(time.Minute)
+		r.shows(map[string]float64{"pacer_requeue_outage": 0, "pacer_requeue_queued": 0})
+	})
+}
+
 // TestWhatHasMovedIsNotWritten: a timer record of a job whose partition has moved while the timer refused would be another copy of it.
 func TestWhatHasMovedIsNotWritten(t *testing.T) {
 	onMemory(t, func(t *testing.T, r *rig) {
