@@ -59,11 +59,6 @@ type group struct {
 	ended  func(*group)  // called once all are answered; nil: nothing
 }
 
-func (g *group) of(k *check) *group {
-	g.checks = append(g.checks, k)
-	return g
-}
-
 func (g *group) finished() {
 	if g.left.Add(-1) == 0 && g.ended != nil {
 		g.ended(g)
@@ -107,4 +102,25 @@ func (g *group) verdict() (by *check, wait time.Duration, isCapped bool) {
 		}
 	}
 	return by, wait, false
+}
+
+// returns are what hands the units of some of the checks back, all if which is nil, and gives up their turns.
+func (g *group) returns(which func(*check) bool) *group {
+	back := &group{}
+	for _, k := range g.checks {
+		b := *k
+		switch b.group = back; {
+		case k.err != nil || which != nil && !which(k):
+			continue
+		case k.counted():
+			b.what, b.most = "back", -k.answer
+		case k.reserved() > 0:
+			b.what, b.most = "leave", k.reserved() // it is the last one until then, since some time has passed
+		default:
+			continue
+		}
+		back.checks = append(back.checks, &b)
+	}
+	back.left.Store(int32(len(back.checks)))
+	return back
 }

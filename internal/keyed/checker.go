@@ -179,7 +179,7 @@ func (c *Checker) Reserve(asks []delivery.KeyAsk, answer func(a delivery.KeyAsk,
 	var groups []*group
 	for _, a := range asks {
 		g := c.checks(turn, a.Campaign, a.Sink, a.Job, now)
-		leave := func() { c.giveBack(g) }
+		leave := func() { c.ask(g.returns(nil)) }
 		if len(g.checks) == 0 || c.failing(g) { // Count decides
 			answer(a, delivery.KeyAnswer{}, leave)
 			continue
@@ -222,10 +222,10 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	case errors.Is(err, errLate) && !c.failing(g):
 		return c.late(g)
 	case err != nil:
-		c.giveBack(g)
+		c.ask(g.returns(nil))
 		return delivery.KeyAnswer{Wait: failPause, Reason: delivery.ReasonRetry}
 	case capped || wait > 0:
-		c.giveBackIf(g, func(k *check) bool { return capped || k.counted() })
+		c.ask(g.returns(func(k *check) bool { return capped || k.counted() }))
 		return c.waits.tell(by, wait, capped)
 	}
 	until := g.sendBy()
@@ -248,7 +248,7 @@ func (c *Checker) late(g *group) delivery.KeyAnswer {
 		c.options.Logger.Warn("keyed quotas are answered too late, and their jobs are asked about again: bring Redis nearer, or set longer windows",
 			"quota", g.checks[0].quota.ID, "answered_within", g.margin)
 	}
-	c.giveBack(g)
+	c.ask(g.returns(nil))
 	return delivery.KeyAnswer{}
 }
 
@@ -277,7 +277,7 @@ func (c *Checker) end(j *delivery.Job) *group {
 // Release gives back what was counted for a job that is not sent.
 func (c *Checker) Release(j *delivery.Job) {
 	if g := c.end(j); g != nil {
-		c.giveBack(g)
+		c.ask(g.returns(nil))
 	}
 }
 
@@ -289,9 +289,9 @@ func (c *Checker) Deliver(ctx context.Context, sink string, j *delivery.Job) del
 		return r
 	}
 	sent := r.Class <= delivery.Interrupted
-	c.giveBackIf(g, func(k *check) bool {
+	c.ask(g.returns(func(k *check) bool {
 		return !sent || k.quota.Deliveries && r.Class != delivery.Delivered && r.Class != delivery.Pending && r.Class != delivery.Interrupted
-	})
+	}))
 	if r.Class == delivery.Throttled && r.RetryAfter > 0 {
 		c.hold(g, r)
 	}
@@ -307,37 +307,8 @@ func (c *Checker) hold(g *group, r delivery.Result) {
 		return
 	}
 	k := *about[0]
-	k.group, k.what, k.most = &group{}, "hold", r.RetryAfter.Milliseconds()
-	c.ask(k.group.of(&k))
-}
-
-// giveBack gives up what a job was given and does not use.
-func (c *Checker) giveBack(g *group) { c.ask(returns(g, every)) }
-
-func every(*check) bool { return true }
-
-// giveBackIf hands the units of some of the checks back, and gives up their turns.
-func (c *Checker) giveBackIf(g *group, which func(*check) bool) { c.ask(returns(g, which)) }
-
-// returns are what hands the units of some of the checks back, and gives up their turns.
-func returns(g *group, which func(*check) bool) *group {
-	back := &group{}
-	for _, k := range g.checks {
-		b := *k
-		switch b.group = back; {
-		case k.err != nil || !which(k):
-			continue
-		case k.counted():
-			b.what, b.most = "back", -k.answer
-		case k.reserved() > 0:
-			b.what, b.most = "leave", k.reserved() // it is the last one until then, since some time has passed
-		default:
-			continue
-		}
-		back.checks = append(back.checks, &b)
-	}
-	back.left.Store(int32(len(back.checks)))
-	return back
+	k.group, k.what, k.most = &group{checks: []*check{&k}}, "hold", r.RetryAfter.Milliseconds()
+	c.ask(k.group)
 }
 
 var (

@@ -23,7 +23,7 @@ type State struct {
 
 // Show returns the state of a value of the quota's key.
 func (d Desk) Show(ctx context.Context, q *delivery.Quota, value string) (s State, err error) {
-	reply, err := d.run(ctx, "show", q, value, 0)
+	reply, err := d.run(ctx, "show", q, value)
 	if err != nil {
 		return s, err
 	}
@@ -41,18 +41,18 @@ func (d Desk) Show(ctx context.Context, q *delivery.Quota, value string) (s Stat
 
 // Release ends what an answer has held.
 func (d Desk) Release(ctx context.Context, q *delivery.Quota, value string) error {
-	_, err := d.run(ctx, "hold", q, value, 0)
+	_, err := d.run(ctx, "hold", q, value) // for no time
 	return err
 }
 
-func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string, most int64) (any, error) {
+func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string) (any, error) {
 	i, now := idOf(q.ID, value), time.Now()
 	windows, _ := spec(q.WindowsOf(value), now, nil)
 	clock := shards.Tag(d.KeyPrefix, i.shard(d.Shards.Count())) + shards.ClockKey
 	shard := i.shard(d.Shards.Count())
 	run := shards.Run{
 		Keys: []string{i.hash(d.KeyPrefix, shard), clock, clock},
-		Args: []any{i.field(), asked(what, 1, false, windows), most, ahead(q.Keys[value].HeldUntil, now), 0, 0},
+		Args: []any{i.field(), asked(what, 1, false, windows), 0, ahead(q.Keys[value].HeldUntil, now), 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
 	if err != nil || len(replies) != 1 {

@@ -63,7 +63,7 @@ func (s *shard) settle() (back []*check, err error) {
 			k.group, k.answer, k.err = given, answers[i], nil
 			given.checks = append(given.checks, &k)
 		}
-		back = returns(given, every).checks
+		back = given.returns(nil).checks
 	}
 	return back, nil
 }

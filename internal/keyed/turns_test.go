@@ -150,7 +150,8 @@ func TestALongLineStays(t *testing.T) {
 	done := make(chan struct{})
 	leave, left := *beyond.checks[0], &group{ended: func(*group) { close(done) }}
 	leave.group, leave.what, leave.most = left, "leave", 25_000
-	r.ask(beyond, left.of(&leave)) // in one round trip
+	left.checks = append(left.checks, &leave)
+	r.ask(beyond, left) // in one round trip
 	<-done
 	next := job("a")
 	if r.reserve(next); time.Until(next.Due) < time.Hour-time.Minute {
