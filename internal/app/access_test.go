@@ -69,12 +69,12 @@ func (f *secretFiles) issue(lifetime time.Duration) {
 
 func (f *secretFiles) services(log *slog.Logger, environ ...string) *Services {
 	f.t.Helper()
-	cfg, _, err := config.Load(filepath.Join(f.dir, "none.yaml"), false, append(environ,
+	cfg, _, err := config.LoadFor(config.Source{Path: filepath.Join(f.dir, "none.yaml"), Environ: append(environ,
 		"PACER_KAFKA_TLS=true", "PACER_KAFKA_TLS_CA_FILE="+f.dir+"/ca.pem",
 		"PACER_KAFKA_TLS_CERT_FILE="+f.dir+"/own.crt", "PACER_KAFKA_TLS_KEY_FILE="+f.dir+"/own.key",
 		"PACER_KAFKA_SASL_MECHANISM=plain", "PACER_KAFKA_SASL_USERNAME=u", "PACER_KAFKA_SASL_PASSWORD=file:"+f.dir+"/kafka",
 		"PACER_REDIS_PASSWORD=file:"+f.dir+"/redis", "PACER_POSTGRES_DSN=file:"+f.dir+"/dsn",
-	))
+	)})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ The configuration is checked, and nothing is connected to.`
 }
 
 func (c *cli) printConfig(context.Context) error {
-	settings, warnings, err := config.Settings(c.config, c.configSet, c.Environ)
+	settings, warnings, err := config.Settings(c.source())
 	if err != nil {
 		return withHints(err, warnings)
 	}

@@ -170,7 +170,7 @@ func TestJobsOfNoCampaign(t *testing.T) {
 		{"postgres://pacer@127.0.0.1:1/pacer", "typo", nil, nil, ""},
 	} {
 		var errs bytes.Buffer
-		cfg, _, err := config.Load("pacer.yaml", false, append(slices.Clone(d.environ), "PACER_POSTGRES_DSN="+tt.dsn))
+		cfg, _, err := config.LoadFor(config.Source{Environ: append(slices.Clone(d.environ), "PACER_POSTGRES_DSN="+tt.dsn)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,7 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 	if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, warnings, err := config.Load(path, true, nil)
+	cfg, warnings, err := config.LoadFor(config.Source{Path: path, Explicit: true}, config.NeedSinks)
 	if err != nil || len(warnings) > 0 || len(cfg.Sinks) != 1 {
 		t.Fatalf("%d sinks, %q, %v", len(cfg.Sinks), warnings, err)
 	}

@@ -22,8 +22,8 @@ import (
 )
 
 // Config is the whole configuration. The `yaml` tag of a field is its key in the file, and "PACER_" with the path in
-// capitals its environment variable; docs/configuration.md describes each, which a test checks. Load returns a
-// validated Config; Require reports whether it contains what a command needs. Other tags say which values a field takes: see setting.check.
+// capitals its environment variable; docs/configuration.md describes each, which a test checks. LoadFor returns a
+// validated Config. Other tags say which values a field takes: see setting.check.
 //
 // It may be logged and printed: secrets are not shown.
 type Config struct {
@@ -258,7 +258,7 @@ type responder interface{ WritesResponsesTo() (topic string) }
 func (l Log) Logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		level = slog.LevelInfo // Load has rejected any other level
+		level = slog.LevelInfo // LoadFor has rejected any other level
 	}
 	opt := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {

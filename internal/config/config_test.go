@@ -68,6 +68,18 @@ func everySetting(yield func(kind string, leaf setting) bool) {
 	}
 }
 
+// Load reads a configuration and judges all of it, but for what is missing.
+func Load(path string, explicit bool, environ []string) (*Config, []string, error) {
+	l, err := read(Source{path, explicit, environ})
+	if err == nil {
+		err = l.faults(l.values)
+	}
+	if err != nil {
+		return nil, l.warnings, UsageError{err}
+	}
+	return l.cfg, append(l.warnings, l.cfg.warnings()...), nil
+}
+
 // load loads a file with this text; the environment is what is given, never the test's own.
 func load(t *testing.T, text string, environ ...string) (*Config, []string, error) {
 	t.Helper()
@@ -111,7 +123,7 @@ func TestExample(t *testing.T) {
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%v\nwant\n%v", cfg, want)
 	}
-	if err := cfg.Require(NeedKafka, NeedTopics, NeedRedis, NeedPostgres, NeedSinks); err != nil {
+	if err := cfg.missing([]Section{NeedKafka, NeedTopics, NeedRedis, NeedPostgres, NeedSinks}); err != nil {
 		t.Error(err)
 	}
 }
@@ -177,7 +189,7 @@ default_sink: a_max
 
 // A variable sets a key of a section; it does not hide that the file has no section there.
 func TestVariablesHideNoValueInThePlaceOfASection(t *testing.T) {
-	l, err := read(write(t, "pacer.yaml", ""), true, nil)
+	l, err := read(Source{Path: write(t, "pacer.yaml", ""), Explicit: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,8 +577,7 @@ func TestVariablesOfTheScriptAreKnown(t *testing.T) {
 	}
 }
 
-func TestRequire(t *testing.T) {
-	cfg := mustLoad(t, "")
+func TestRequiredSettings(t *testing.T) {
 	tests := []struct {
 		sections []Section
 		want     []string
@@ -577,7 +588,7 @@ func TestRequire(t *testing.T) {
 		{[]Section{NeedRedis, NeedSinks}, []string{"redis.addrs: required; set it in pacer.yaml or PACER_REDIS_ADDRS", "sinks: at least one"}},
 	}
 	for _, tt := range tests {
-		err := cfg.Require(tt.sections...)
+		_, _, err := LoadFor(Source{Path: write(t, "pacer.yaml", ""), Explicit: true}, tt.sections...)
 		if len(tt.want) == 0 {
 			if err != nil {
 				t.Error(err)
@@ -586,7 +597,7 @@ func TestRequire(t *testing.T) {
 		}
 		var p Problems
 		if !errors.As(err, &p) || !slices.EqualFunc(p, tt.want, strings.HasPrefix) || !errors.As(err, &UsageError{}) {
-			t.Errorf("Require(%v): %v", tt.sections, err)
+			t.Errorf("%v: %v", tt.sections, err)
 		}
 	}
 }

@@ -38,36 +38,22 @@ func keyOf(problem string) string {
 	return key
 }
 
-// Load reads the configuration: defaults, then the YAML file at path, then the PACER_* variables of environ
-// ("NAME=value", as returned by os.Environ), which override the file. A missing file is an error only if explicit,
-// that is, named by the user. An error is a UsageError around Problems. Warnings are single lines about probable
-// mistakes that stop nothing, such as an unknown PACER_ variable.
+// Source is where a configuration is read from: the defaults, then the YAML file, then the PACER_* variables, which override the file.
+type Source struct {
+	Path     string   // of the file; "" for DefaultPath
+	Explicit bool     // the user has named the file, so it must exist
+	Environ  []string // "NAME=value", as returned by os.Environ
+}
+
+// LoadFor reads the configuration for a command that needs these sections, whose required settings must be there. The values of others are not
+// judged: a secret of theirs that cannot be read, for one, does not concern the command. Keys that do not exist, and values of another type, are
+// errors all the same. An error is a UsageError around Problems. Warnings are single lines about probable mistakes that stop nothing, such as an
+// unknown PACER_ variable.
 //
 // Values are assigned by this package rather than by the YAML decoder, so that each error is one line that names the
 // key, its valid values, and its position in the file.
-func Load(path string, explicit bool, environ []string) (cfg *Config, warnings []string, err error) {
-	l, err := read(path, explicit, environ)
-	if err == nil {
-		err = l.faults(l.values)
-	}
-	if err != nil {
-		return nil, l.warnings, UsageError{err}
-	}
-	return l.cfg, append(l.warnings, l.cfg.warnings()...), nil
-}
-
-// Source is where a configuration is read from; see Load.
-type Source struct {
-	Path     string
-	Explicit bool
-	Environ  []string
-}
-
-// LoadFor is Load for a command that needs these sections, whose required settings must be there. The values of others are not judged: a
-// secret of theirs that cannot be read, for one, does not concern the command. Keys that do not exist, and values of another type, are errors
-// all the same.
 func LoadFor(from Source, needs ...Section) (cfg *Config, warnings []string, err error) {
-	l, err := read(from.Path, from.Explicit, from.Environ)
+	l, err := read(from)
 	if err == nil {
 		var used Problems
 		for _, problem := range l.values {
@@ -99,19 +85,19 @@ func (l *loader) faults(values Problems) error {
 	return nil
 }
 
-// read is Load, before it is judged. The loader knows where each value comes from.
-func read(path string, explicit bool, environ []string) (*loader, error) {
+// read reads a configuration, which is not judged yet. The loader knows where each value comes from.
+func read(from Source) (*loader, error) {
 	l := &loader{
-		cfg: Default(), path: cmp.Or(path, DefaultPath),
+		cfg: Default(), path: cmp.Or(from.Path, DefaultPath),
 		origin: map[string]string{}, lines: map[string]int{}, set: map[string]bool{}, content: map[string]string{},
 	}
-	file, err := l.readFile(explicit)
+	file, err := l.readFile(from.Explicit)
 	if err != nil {
 		return l, err
 	}
 	l.schema = schemaOf("", l.cfg)
 	l.expandSwitches("", file)
-	l.environment(environ, file)
+	l.environment(from.Environ, file)
 	l.bind(file)
 	form := l.problems
 	l.problems = nil
@@ -130,7 +116,7 @@ func read(path string, explicit bool, environ []string) (*loader, error) {
 	return l, nil
 }
 
-// loader is the state of a Load.
+// loader is the state of a LoadFor.
 type loader struct {
 	cfg      *Config
 	path     string            // of the file

@@ -40,10 +40,9 @@ type Setting struct {
 	From  string `json:"from"`  // default, the line of the file, the variable, or the setting that it is derived from
 }
 
-// Settings reads the configuration as Load does, and returns every setting, without secrets, with where its value comes
-// from.
-func Settings(path string, explicit bool, environ []string) (settings []Setting, warnings []string, err error) {
-	l, err := read(path, explicit, environ)
+// Settings reads the configuration as LoadFor does, judges all of it, and returns every setting, without secrets, with where its value comes from.
+func Settings(from Source) (settings []Setting, warnings []string, err error) {
+	l, err := read(from)
 	if err == nil {
 		err = l.faults(l.values)
 	}

@@ -22,10 +22,10 @@ sinks:
     url: "http://me:hunter22@host/deliver?token=hunter22"
     headers: {a: hunter22}
 `)
-	settings, warnings, err := Settings(path, true, []string{
+	settings, warnings, err := Settings(Source{path, true, []string{
 		"PACER_KAFKA_GROUP=night", "PACER_KAFKA_BROKERS=", "PACER_SINKS_OUT_HEADERS_B=hunter22", "PACER_POSTGRES_DSN=postgres://u:hunter22@h/x",
 		"PACER_RETRY_INITIAL=90s", "PACER_KAFKA_SASL_PASSWORD=hunter22", "PACER_NONSENSE=1",
-	})
+	}})
 	if err != nil || len(warnings) != 1 {
 		t.Fatal(warnings, err)
 	}
@@ -55,7 +55,7 @@ sinks:
 	if len(got) < 60 {
 		t.Errorf("%d settings", len(got))
 	}
-	if _, _, err := Settings(path, true, []string{"PACER_KAFKA_LANES=many"}); err == nil {
+	if _, _, err := Settings(Source{path, true, []string{"PACER_KAFKA_LANES=many"}}); err == nil {
 		t.Error("settings that are not valid were printed")
 	}
 }
@@ -63,7 +63,7 @@ sinks:
 // An alias has no line of its own.
 func TestSettingsOfAnAlias(t *testing.T) {
 	path := write(t, "pacer.yaml", "kafka: {tls: &t {enabled: true, server_name: x}}\nredis: {tls: *t}\n")
-	settings, _, err := Settings(path, true, nil)
+	settings, _, err := Settings(Source{path, true, nil})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ sinks:
   chat: {type: http, url: "file:`+hook+`"}
   push: {type: fcm, url: "https://gateway.example/fcm?key=0123456789abcdef", bearer: abcdefgh, project: p}
 `)
-	settings, _, err := Settings(path, true, nil)
+	settings, _, err := Settings(Source{path, true, nil})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// SecretFrom is called by Load for each secret of the services that refers to a file.
+// SecretFrom is called by LoadFor for each secret of the services that refers to a file.
 func (c *Config) SecretFrom(key string, read func() (string, error)) {
 	if c.sources == nil {
 		c.sources = map[string]func() (string, error){}

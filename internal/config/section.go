@@ -45,14 +45,6 @@ func uses(sections []Section, key string) bool {
 	return true
 }
 
-// Require returns nil if the sections contain all settings without a default, or else a UsageError around Problems.
-func (c *Config) Require(sections ...Section) error {
-	if p := c.missing(sections); len(p) > 0 {
-		return UsageError{p}
-	}
-	return nil
-}
-
 // missing lists the settings without a default that are not set and that the sections contain.
 func (c *Config) missing(sections []Section) (p Problems) {
 	shown := *c // schemaOf needs an addressable value; nothing is written to it

@@ -25,7 +25,7 @@ import (
 const minToken = 16
 
 // Problems returns the errors in the values that are set. Which settings are required depends on the command: see
-// Require.
+// LoadFor.
 func (c *Config) Problems() Problems {
 	v, shown := &validator{}, *c // schemaOf needs an addressable value; nothing is written to it
 	for _, leaf := range schemaOf("", &shown).leaves {
