@@ -53,11 +53,6 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		if admin, err = d.parts.admin(); err != nil {
 			return nil, err
 		}
-		d.stages[books]["database of the console"] = func(ctx context.Context) error {
-			<-ctx.Done()
-			admin.Close()
-			return nil
-		}
 	}
 	sources := d.parts.sources(d.parts.Redis, d.limits, admin)
 	sources.Snapshot, sources.Refresh, sources.History = d.parts.Catalog.Snapshot, d.parts.Catalog.Refresh, d.parts.Catalog.History
@@ -69,14 +64,6 @@ func (d *Daemon) newSite() (*console.Site, error) {
 		return d.limits.Peek(ctx, quotas)
 	}
 	return d.parts.site(sources, d.parts.Registry), nil
-}
-
-func (s *Services) admin() (*catalog.Admin, error) {
-	admin, err := catalog.NewAdminAs(s.DSN(), "pacer console", s.renewal())
-	if err != nil {
-		return nil, config.UsageError{Err: err}
-	}
-	return admin, nil
 }
 
 func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.Site {
@@ -192,7 +179,6 @@ func (s *Services) discount(ctx context.Context, letters []*deadletter.Letter) {
 	}
 	admin, err := s.admin()
 	if err == nil {
-		defer admin.Close()
 		err = admin.AddSettled(ctx, list)
 	}
 	if err != nil {
@@ -271,7 +257,6 @@ func (s *Services) RunConsole(ctx context.Context, hangup <-chan os.Signal) erro
 	if err != nil {
 		return err
 	}
-	defer admin.Close()
 	var kafka func(context.Context) error
 	s.Catalogued = follower.Snapshot
 	if s.Kafka != nil {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
@@ -25,6 +27,10 @@ type Services struct {
 	// Catalogued returns the catalog, which has the id of the only Kafka cluster that is used; nil for any. It is set before Kafka is used.
 	Catalogued func() *delivery.Snapshot
 	keeper     *certificateCache
+
+	once     sync.Once      // makes the next two; see admin
+	database *catalog.Admin // nil: none was made
+	fault    error
 }
 
 // NewServices prepares connections to the services of a configuration, except Kafka.
@@ -72,10 +78,24 @@ func (s *Services) Installation() delivery.Installation {
 	return i
 }
 
-// Close closes idle connections.
+// admin returns the database as the console uses it. Close closes it.
+func (s *Services) admin() (*catalog.Admin, error) {
+	s.once.Do(func() {
+		var err error
+		if s.database, err = catalog.NewAdminAs(s.DSN(), "pacer console", s.renewal()); err != nil {
+			s.fault = config.UsageError{Err: err}
+		}
+	})
+	return s.database, s.fault
+}
+
+// Close closes connections: those to Kafka that are idle, and those of admin. No one uses s any more.
 func (s *Services) Close() {
 	if s.Kafka != nil {
 		s.Kafka.Close()
+	}
+	if s.database != nil {
+		s.database.Close()
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -86,20 +87,12 @@ func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Contex
 			return nil, err
 		}
 		cfg := s.latest()
-		name := row.Sink
-		if name == "" {
-			for _, one := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-				if cfg.Sinks[one].Entry().Destinations {
-					name = one
-					break
-				}
-			}
-		}
+		d := row.Destination()
+		d.DisabledAt = 0 // to find out whether it may be enabled
+		name := s.sinkOf(cfg, d)
 		if _, ok := cfg.Sinks[name]; !ok {
 			return nil, view.Fault(catalog.ErrInvalid, "no sink that sends to destination %s is in the configuration of this process", id)
 		}
-		d := row.Destination()
-		d.DisabledAt = 0 // to find out whether it may be enabled
 		job := &delivery.Job{ID: "test-" + strconv.FormatInt(time.Now().UnixMicro(), 10), Campaign: "test", Weight: 1, Payload: []byte(payload)}
 		job.ContentType, job.Destination = "application/json", id
 		tested, err := TrySink(ctx, cfg, s.Log, name, job, d)
@@ -110,4 +103,29 @@ func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Contex
 		s.Log.Info("a destination was tested by hand", "destination", id, "sink", name, "class", tested.Class, "by", by.Name, "reason", by.Reason, "request", by.RequestID)
 		return tested, nil
 	}
+}
+
+// sinkOf returns the sink that sends to a row: the one that it names, or else the first that can. If none can, the first one says why.
+func (s *Services) sinkOf(cfg *config.Config, row *delivery.Destination) (name string) {
+	if row.Sink != "" {
+		return row.Sink
+	}
+	for _, one := range slices.Sorted(maps.Keys(cfg.Sinks)) {
+		if !cfg.Sinks[one].Entry().Destinations {
+			continue
+		}
+		name = cmp.Or(name, one)
+		entry, err := sink.Open(cfg.Sinks[one], sink.Host{Version: Version, Logger: s.Log})
+		if err != nil {
+			continue
+		}
+		table := sink.Tables{}
+		table.Add(one, cfg.Sinks[one], entry.Sink)
+		_, err = table.For(row)
+		_ = entry.Sink.Close() // it has opened no connection
+		if err == nil {
+			return one
+		}
+	}
+	return name
 }
