@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -54,6 +55,17 @@ func (b *progressBar) add(n int) {
 	if b.bar != nil {
 		b.bar.IncrBy(n)
 	}
+}
+
+// reader adds the bytes that are read.
+func (b *progressBar) reader(r io.Reader) io.Reader {
+	if b.bar == nil {
+		return r
+	}
+	if counted := b.bar.ProxyReader(r); counted != nil { // nil once the bar's context has ended
+		return counted
+	}
+	return r
 }
 
 // set says how much is done.

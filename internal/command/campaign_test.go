@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/progress"
 )
 
 // TestCampaignSchedules: what is set is shown, with what it means at the moment, and none takes it away.
@@ -77,4 +79,13 @@ func TestHowFarOffATimeIs(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// TestPlanWithoutAnEnd: a campaign without finish_by has none, and not one that is not known.
+func TestPlanWithoutAnEnd(t *testing.T) {
+	var out bytes.Buffer
+	printPlan(&printer{w: &out}, &progress.Plan{Jobs: 3, SendRate: 10})
+	if want := "jobs left\t3\nsend rate\t10/s\nfinish by\t-\ndone at\tnot known\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
 }

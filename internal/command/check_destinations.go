@@ -33,14 +33,11 @@ type destinationCheck struct {
 	most  int // how many are connected to
 
 	seen, disabled, failing int
-	cut                     bool // not all rows could be read in time
-	wrong                   []aboutDestination
+	cut                     bool                 // not all rows could be read in time
+	wrong                   int                  // nothing can be sent to them
 	usable                  int                  // of those that are enabled
 	sample                  []reachedDestination // of the usable ones
 }
-
-// aboutDestination is what is wrong with a destination.
-type aboutDestination struct{ id, what string }
 
 // reachedDestination is one that is connected to.
 type reachedDestination struct {
@@ -52,7 +49,7 @@ type reachedDestination struct {
 
 // run looks at the rows, and says what it has found.
 func (d *destinationCheck) run(ctx context.Context, c *checks, page destinationPage) {
-	if err := d.read(ctx, page); err != nil {
+	if err := d.read(ctx, c, page); err != nil {
 		c.say("destinations", err)
 		return
 	}
@@ -67,7 +64,7 @@ func (d *destinationCheck) run(ctx context.Context, c *checks, page destinationP
 }
 
 // read looks at the rows, and chooses those that are connected to.
-func (d *destinationCheck) read(ctx context.Context, page destinationPage) error {
+func (d *destinationCheck) read(ctx context.Context, c *checks, page destinationPage) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	if len(d.sinks) == 0 {
@@ -81,7 +78,7 @@ func (d *destinationCheck) read(ctx context.Context, page destinationPage) error
 			return err
 		}
 		for i := range rows {
-			d.look(&rows[i])
+			d.look(c, &rows[i])
 			after = rows[i].ID
 		}
 		if d.cut = ctx.Err() != nil; d.cut || len(rows) < destinationsPage {
@@ -90,8 +87,8 @@ func (d *destinationCheck) read(ctx context.Context, page destinationPage) error
 	}
 }
 
-// look looks at a row.
-func (d *destinationCheck) look(row *catalog.DestinationRow) {
+// look looks at a row, and says what is wrong with it.
+func (d *destinationCheck) look(c *checks, row *catalog.DestinationRow) {
 	d.seen++
 	if row.DisabledAt != nil {
 		d.disabled++
@@ -103,7 +100,9 @@ func (d *destinationCheck) look(row *catalog.DestinationRow) {
 	e := row.Destination()
 	by, err := d.sinks.For(e)
 	if err != nil {
-		d.wrong = append(d.wrong, aboutDestination{e.ID, err.Error()})
+		if d.wrong++; d.wrong <= destinationLines {
+			c.fail("destination "+e.ID, err.Error())
+		}
 		return
 	}
 	// Each of the usable rows is in the sample with the same probability, however many there are.
@@ -139,13 +138,10 @@ func (d *destinationCheck) reach(ctx context.Context) {
 	_ = all.Wait() // each has its own result
 }
 
-// report says what is wrong. That a destination cannot be reached is noted, and no failure: that is most likely for its owner to
+// report says what was found. That a destination cannot be reached is noted, and no failure: that is most likely for its owner to
 // mend. If none can be, it is for us.
 func (d *destinationCheck) report(c *checks) {
-	for _, w := range d.wrong[:min(len(d.wrong), destinationLines)] {
-		c.fail("destination "+w.id, w.what)
-	}
-	if more := len(d.wrong) - destinationLines; more > 0 {
+	if more := d.wrong - destinationLines; more > 0 {
 		c.fail("destinations", fmt.Sprintf("%d more cannot be sent to", more))
 	}
 	done, out := 0, 0

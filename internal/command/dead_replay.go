@@ -83,7 +83,8 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 	if request.Limit > replay.MaxLetters {
 		return config.Usagef("--limit %d is above %d, the most that one replay takes", request.Limit, replay.MaxLetters)
 	}
-	request.Limit = cmp.Or(request.Limit, replay.MaxLetters)
+	asked := request.Limit
+	request.Limit = cmp.Or(asked, replay.MaxLetters)
 	request.Filter = replay.Filter{Campaign: filter.Campaign, Reason: string(filter.Reason), JobID: filter.JobID, Since: filter.Since, Until: filter.Until}
 	began := time.Now()
 	var begun struct {
@@ -97,7 +98,7 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 	if request.DryRun {
 		report.Replayed = min(report.Replayed, request.Limit)
 	} else {
-		err = c.followReplay(ctx, &begun.Job, request.Limit)
+		err = c.followReplay(ctx, &begun.Job, asked)
 		if report = &begun.Job.Outcome; err != nil && report.Replayed == 0 {
 			return err // there is nothing to report, and what matches is not known
 		}
@@ -107,7 +108,7 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 	}))
 }
 
-// followReplay waits for the end of a replay. It is stopped when ctx ends.
+// followReplay waits for the end of a replay of at most limit letters, 0 for all. It is stopped when ctx ends.
 func (c *cli) followReplay(ctx context.Context, job *replay.Job, limit int) error {
 	path := pathOf("replays", job.ID)
 	bar := c.newBar(ctx, "replaying", int64(limit))

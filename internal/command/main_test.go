@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -224,5 +226,17 @@ func TestExitCodes(t *testing.T) {
 func TestOneLine(t *testing.T) {
 	if got := oneLine("a\nb\r\nc"); got != "a; b; c" {
 		t.Fatal(got)
+	}
+}
+
+// TestPublishNeedsATopic: an empty list in the file is no topic to publish to.
+func TestPublishNeedsATopic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pacer.yaml")
+	if err := os.WriteFile(path, []byte("kafka: {brokers: [\"127.0.0.1:1\"], topics: []}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, says := execute(t, nil, "--config", path, "publish", "--campaign", "spring", "--count", "1")
+	if code != 2 || !strings.HasPrefix(says, "pacer: kafka.topics: required; ") || strings.Count(says, "\n") != 1 {
+		t.Errorf("code %d, says %q", code, says)
 	}
 }

@@ -30,20 +30,26 @@ func (c *cli) planCampaign(ctx context.Context, id string, what view.WhatIf) err
 	if err := c.get(ctx, campaignPath(id)+"/plan", url.Values{"rate": {what.Rate}, "finish_by": {what.FinishBy}, "pause": what.Pause}, &plan); err != nil {
 		return err
 	}
-	return c.printTable(&plan, func(p *printer) {
-		perSecond := func(rate float64) string { return strconv.FormatFloat(rate, 'g', 6, 64) + "/s" }
-		p.line("jobs left\t%d", plan.Jobs)
-		p.line("send rate\t%s", perSecond(plan.SendRate))
-		p.line("finish by\t%s", agoOrAhead(plan.FinishBy))
-		if plan.Needed != nil {
-			p.line("rate needed\t%s", perSecond(*plan.Needed))
-		}
-		for _, q := range plan.Quotas {
-			p.line("quota %s\tleaves %s", q.Quota, perSecond(q.PerSecond))
-		}
-		p.line("done at\t%s", agoOrAhead(plan.DoneAt))
-		if plan.Late != nil {
-			p.line("late\tit %s", plan.Late)
-		}
-	})
+	return c.printTable(&plan, func(p *printer) { printPlan(p, &plan) })
+}
+
+func printPlan(p *printer, plan *progress.Plan) {
+	perSecond := func(rate float64) string { return strconv.FormatFloat(rate, 'g', 6, 64) + "/s" }
+	finish := "-"
+	if plan.FinishBy != nil {
+		finish = agoOrAhead(plan.FinishBy)
+	}
+	p.line("jobs left\t%d", plan.Jobs)
+	p.line("send rate\t%s", perSecond(plan.SendRate))
+	p.line("finish by\t%s", finish)
+	if plan.Needed != nil {
+		p.line("rate needed\t%s", perSecond(*plan.Needed))
+	}
+	for _, q := range plan.Quotas {
+		p.line("quota %s\tleaves %s", q.Quota, perSecond(q.PerSecond))
+	}
+	p.line("done at\t%s", agoOrAhead(plan.DoneAt))
+	if plan.Late != nil {
+		p.line("late\tit %s", plan.Late)
+	}
 }

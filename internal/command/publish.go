@@ -122,14 +122,14 @@ func (f *publishFlags) source(cfg *config.Config) (*jobfile.Source, error) {
 }
 
 // needs are the settings that are required.
-func (f *publishFlags) needs() (needs []config.Section) {
+func (f *publishFlags) needs() []config.Section {
 	if f.DryRun {
 		return nil
 	}
 	if f.Direct {
-		needs = append(needs, config.NeedPostgres)
+		return []config.Section{config.NeedKafka, config.NeedPostgres}
 	}
-	return append(needs, config.NeedKafka)
+	return []config.Section{config.NeedTopics}
 }
 
 // publishJobs writes jobs to an ingress topic, round-robin over its partitions, or directly to the campaign's lane.

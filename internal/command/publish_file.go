@@ -33,25 +33,20 @@ type publishing struct {
 
 // publishSummary is what `publish --json` prints.
 type publishSummary struct {
-	Topic      string    `json:"topic,omitempty"`
-	Lane       *int      `json:"lane,omitempty"` // the first of them
-	Lanes      []int     `json:"lanes,omitempty"`
-	Campaign   string    `json:"campaign"`
-	Published  int64     `json:"published"` // by this call
-	File       string    `json:"file,omitempty"`
-	Jobs       *int64    `json:"jobs,omitempty"`             // in the file; nil: not known
-	Before     int64     `json:"published_before,omitempty"` // by earlier calls, which were stopped
-	Complete   bool      `json:"complete"`
-	Checkpoint string    `json:"checkpoint,omitempty"`
-	DryRun     bool      `json:"dry_run"`
-	Bad        int64     `json:"bad_lines"`
-	BadLines   []badLine `json:"first_bad_lines,omitempty"`
-	Seconds    float64   `json:"seconds"`
-}
-
-type badLine struct {
-	Line    int64  `json:"line"`
-	Problem string `json:"problem"`
+	Topic      string               `json:"topic,omitempty"`
+	Lane       *int                 `json:"lane,omitempty"` // the first of them
+	Lanes      []int                `json:"lanes,omitempty"`
+	Campaign   string               `json:"campaign"`
+	Published  int64                `json:"published"` // by this call
+	File       string               `json:"file,omitempty"`
+	Jobs       *int64               `json:"jobs,omitempty"`             // in the file; nil: not known
+	Before     int64                `json:"published_before,omitempty"` // by earlier calls, which were stopped
+	Complete   bool                 `json:"complete"`
+	Checkpoint string               `json:"checkpoint,omitempty"`
+	DryRun     bool                 `json:"dry_run"`
+	Bad        int64                `json:"bad_lines"`
+	BadLines   []*jobfile.LineError `json:"first_bad_lines,omitempty"`
+	Seconds    float64              `json:"seconds"`
 }
 
 // finish prints the summary and returns the error; without --json, text is printed where there is no error.
@@ -70,7 +65,7 @@ func (p *publishing) finish(v *publishSummary, err error, text string) error {
 // stream publishes what can be read only once, or test jobs.
 func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	if p.flags.DryRun {
-		found, err := p.source.Check(ctx, r, nil)
+		found, err := p.source.Check(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -120,7 +115,7 @@ func skip(jobs iter.Seq2[delivery.Record, error], n int64) iter.Seq2[delivery.Re
 // file publishes a file: all of it is checked, and then published from where the checkpoint says.
 func (p *publishing) file(ctx context.Context, file *os.File, size int64) error {
 	bar := p.newByteBar(ctx, "checking", size)
-	found, err := p.source.Check(ctx, file, bar.add)
+	found, err := p.source.Check(ctx, bar.reader(file))
 	bar.close()
 	if err != nil {
 		return fmt.Errorf("check %s: %w", p.flags.File, err)
@@ -151,10 +146,7 @@ func (p *publishing) checkpointPath() string {
 
 // checked says what the check found, where nothing is published.
 func (p *publishing) checked(found *jobfile.Findings, before int64) error {
-	v := &publishSummary{Jobs: &found.Jobs, Before: before, Bad: found.Bad}
-	for _, bad := range found.First {
-		v.BadLines = append(v.BadLines, badLine{bad.Line, bad.Problem})
-	}
+	v := &publishSummary{Jobs: &found.Jobs, Before: before, Bad: found.Bad, BadLines: found.First}
 	var err error
 	switch {
 	case found.Bad == 1:

@@ -102,8 +102,8 @@ func (m Map) String() string {
 
 // LineError is what is wrong with a line, and what to do.
 type LineError struct {
-	Line    int64
-	Problem string // continues "line 7 …"
+	Line    int64  `json:"line"`
+	Problem string `json:"problem"` // continues "line 7 …"
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Problem) }
