@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -76,7 +77,10 @@ func (c *cli) demo() *cobra.Command {
 		}
 		options.JSON, options.Terminal = c.json, isTerminal(c.Stdout)
 		report, err := demo.Run(ctx, options)
-		if err == nil && !report.OK {
+		if err != nil {
+			return err
+		}
+		if err = c.print(report, func(p *printer) { p.line("%s", strings.TrimSuffix(report.Text(), "\n")) }); err == nil && !report.OK {
 			err = ErrNotOK
 		}
 		return err

@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -82,12 +81,8 @@ func TestDemoKeepsItsPromises(t *testing.T) {
 	if warnings := slices.DeleteFunc(slices.Clone(report.Warnings), isBusy); len(warnings) > 0 {
 		t.Errorf("warnings: %s", strings.Join(warnings, "\n"))
 	}
-	var decoded Report
-	if err := json.Unmarshal([]byte(stdout), &decoded); err != nil {
-		t.Fatalf("stdout is not one JSON object: %v\n%s", err, stdout)
-	}
-	if len(decoded.Campaigns) != len(report.Campaigns) || len(decoded.Campaigns) < 5 {
-		t.Fatalf("%d campaigns", len(decoded.Campaigns))
+	if stdout != "" || len(report.Campaigns) < 5 {
+		t.Fatalf("%d campaigns, and beside the report: %q", len(report.Campaigns), stdout)
 	}
 	queued, requeued, retried := 0, 0, 0
 	for _, c := range report.Campaigns {
@@ -102,7 +97,7 @@ func TestDemoKeepsItsPromises(t *testing.T) {
 	if !slices.ContainsFunc(report.Warnings, isBusy) && (queued == 0 || requeued == 0 || retried == 0) {
 		t.Errorf("the demo shows too little: %d queued, %d requeued, %d retried", queued, requeued, retried)
 	}
-	t.Logf("%s", stdout)
+	t.Log(report.Text())
 }
 
 // swallowing claims to deliver, and drops one job in a hundred.

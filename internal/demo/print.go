@@ -2,14 +2,13 @@ package demo
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
-// writeReport writes the report as text.
-func writeReport(w io.Writer, r *Report) error {
+// Text returns the report as text.
+func (r *Report) Text() string {
 	var text strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -50,8 +49,5 @@ Next, on real services:
   bin/pacer campaign create spring --rate 50
   bin/pacer publish --campaign spring --count 1000
   bin/pacer run                                the daemon; start several, they share the rate`)
-	if _, err := io.WriteString(w, text.String()); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+	return text.String()
 }

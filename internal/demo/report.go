@@ -1,11 +1,5 @@
 package demo
 
-import (
-	"encoding/json"
-	"fmt"
-	"io"
-)
-
 // Report is the output of `pacer demo --json`. It is counted at the destination and by reading the broker after the
 // daemons have stopped, never from pacer's own counters.
 type Report struct {
@@ -55,14 +49,4 @@ type QuotaReport struct {
 type RedisReport struct {
 	RoundTrips     int64   `json:"round_trips"`
 	CommandsPerJob float64 `json:"commands_per_job"`
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }
