@@ -46,7 +46,6 @@ type service struct {
 	mu       sync.Mutex  // guards what follows
 	away     []time.Time // since when each server does not answer; zero: it does
 	answered bool        // one has since the start
-	logged   bool        // that none has
 	words    string      // in which a server of Redis refuses what it is asked; "": none does
 }
 
@@ -79,7 +78,7 @@ func (h *health) Run(ctx context.Context) error {
 	return nil
 }
 
-// look asks the service. It logs once if none of its servers has answered since the start.
+// look asks the service. It logs at the first time if none of its servers answers.
 func (s *service) look(ctx context.Context, log *slog.Logger) {
 	begun := time.Now()
 	call, cancel := context.WithTimeout(ctx, s.within)
@@ -90,7 +89,8 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away == nil {
+	first := s.away == nil
+	if first {
 		s.away = make([]time.Time, len(errs))
 	}
 	s.words = ""
@@ -109,8 +109,7 @@ func (s *service) look(ctx context.Context, log *slog.Logger) {
 			s.up.WithLabelValues(strconv.Itoa(i)).Set(up)
 		}
 	}
-	if !s.answered && !s.logged {
-		s.logged = true
+	if first && !s.answered {
 		log.Warn("a service does not answer; retrying until it does", "service", strings.ToLower(s.name), "error", errors.Join(errs...))
 	}
 }

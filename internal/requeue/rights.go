@@ -2,7 +2,6 @@ package requeue
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func CheckRights(ctx context.Context, client *broker.Client, spec TopicSpec, gro
 	problems = describeMissing(missing)
 	without, err := client.LackingOnGroup(ctx, group, broker.OpRead)
 	if err == nil && len(without) > 0 {
-		problems = append(problems, lackingLine(without, "group "+group))
+		problems = append(problems, lackingLine(listed(without), "group "+group))
 	}
 	return problems, err
 }
@@ -49,19 +48,23 @@ func CheckRights(ctx context.Context, client *broker.Client, spec TopicSpec, gro
 func describeMissing(missing map[string][]broker.Operation) (lines []string) {
 	topics := map[string][]string{} // by what is missing
 	for _, topic := range slices.Sorted(maps.Keys(missing)) {
-		of := fmt.Sprint(missing[topic])
-		topics[of] = append(topics[of], topic)
+		what := listed(missing[topic])
+		topics[what] = append(topics[what], topic)
 	}
-	for _, of := range slices.Sorted(maps.Keys(topics)) {
-		lines = append(lines, lackingLine(missing[topics[of][0]], strings.Join(topics[of], ", ")))
+	for _, what := range slices.Sorted(maps.Keys(topics)) {
+		lines = append(lines, lackingLine(what, strings.Join(topics[what], ", ")))
 	}
 	return lines
 }
 
-func lackingLine(without []broker.Operation, on string) string {
-	names := make([]string, len(without))
-	for i, operation := range without {
+func listed(operations []broker.Operation) string {
+	names := make([]string, len(operations))
+	for i, operation := range operations {
 		names[i] = operation.String()
 	}
-	return fmt.Sprintf("the user of kafka.sasl lacks %s on %s: add these ACLs", strings.Join(names, ", "), on)
+	return strings.Join(names, ", ")
+}
+
+func lackingLine(what, on string) string {
+	return "the user of kafka.sasl lacks " + what + " on " + on + ": add these ACLs"
 }
