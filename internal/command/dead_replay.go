@@ -73,8 +73,8 @@ type replayRequest struct {
 
 // replayDead is `pacer dead replay`: matching dead letters become jobs again.
 func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request replayRequest) error {
-	filter, err := filters.filter(time.Now(), request.Limit)
-	if err != nil {
+	var err error
+	if request.Filter, err = filters.filter(time.Now(), request.Limit); err != nil {
 		return err
 	}
 	if _, err := parsePublishRate(request.Rate); err != nil {
@@ -85,7 +85,6 @@ func (c *cli) replayDead(ctx context.Context, filters *deadFilters, request repl
 	}
 	asked := request.Limit
 	request.Limit = cmp.Or(asked, replay.MaxLetters)
-	request.Filter = replay.Filter{Campaign: filter.Campaign, Reason: string(filter.Reason), JobID: filter.JobID, Since: filter.Since, Until: filter.Until}
 	began := time.Now()
 	var begun struct {
 		Outcome deadletter.ReplayReport
