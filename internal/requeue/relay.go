@@ -143,7 +143,7 @@ func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
 	defer r.mu.Unlock()
 	inDoubt = box.inDoubt + box.open()
 	if r.box == box && !r.stopped {
-		r.box = newOutbox()
+		r.box, r.trouble = newOutbox(), trouble{}
 	}
 	return inDoubt
 }

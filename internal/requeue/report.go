@@ -30,8 +30,8 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	s, count := &r.trouble, t.box.refusing()
 	at, err := t.failed()
 	switch {
-	case count == 0 && t.wrote && !s.since.IsZero():
-		if s.warned {
+	case count == 0 && !s.since.IsZero() && (t.wrote || len(t.box.queues) == 0): // or nothing waits any more: its partitions have moved
+		if s.warned && t.wrote {
 			r.opts.Logger.Info("kafka accepts re-enqueued jobs again", "after", now.Sub(s.since).Round(time.Millisecond))
 		}
 		s.since, s.warned = time.Time{}, false

@@ -1,6 +1,7 @@
 package requeue
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -116,7 +117,22 @@ func TestAnOutageEndsWithWhatWaits(t *testing.T) {
 		r.Revoke()
 		time.Sleep(time.Minute)
 		r.shows(map[string]float64{"pacer_requeue_outage": 0, "pacer_requeue_queued": 0})
+		for i, begins := range []func(){func() {}, func() { r.drainFor(time.Second) }} { // the next outage is logged, also after a drain
+			begins()
+			r.Put(newSource("b").job(0, "c"), timer)
+			time.Sleep(time.Minute)
+			if n := r.log.Count("WARN"); n != 2+i {
+				t.Errorf("%d warnings of %d outages", n, 2+i)
+			}
+		}
 	})
+}
+
+// drainFor drains for a time at most.
+func (r *rig) drainFor(d time.Duration) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), d)
+	defer cancel()
+	r.Drain(ctx)
 }
 
 // TestWhatHasMovedIsNotWritten: a timer record of a job whose partition has moved while the timer refused would be another copy of it.
