@@ -213,6 +213,38 @@ func TestAChangedDestinationIsTriedAtOnce(t *testing.T) {
 	})
 }
 
+// TestAnswersOfTheOldAddressSayNothing of the new one: calls were under way when the destination was changed.
+func TestAnswersOfTheOldAddressSayNothing(t *testing.T) {
+	for name, answer := range map[string]delivery.Result{
+		"gone":         {Class: delivery.Misconfigured, Scope: delivery.ScopeDestination, Gone: true, Detail: "410"},
+		"not there":    {Class: delivery.Permanent, Status: 404},
+		"unreachable":  unreachable,
+		"unauthorized": unauthorized,
+		"asks to wait": slowDown,
+		"502":          dead502,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, told := &shops{}, &reports{}
+			more := func(o *Options) { o.DestinationReports = told }
+			playedWith(t, 1, newBook(campaign("c", 200)), s, more, func(t *testing.T, f *fleet, _ *partition) {
+				f.receiver.setLatency(time.Second)
+				f.receiver.setAnswer(down("shop", answer))
+				late := f.toShop(t, 0, 5)
+				time.Sleep(500 * time.Millisecond) // they are under way
+				s.renew("shop")
+				time.Sleep(600 * time.Millisecond)
+				f.receiver.setAnswer(nil)
+				f.receiver.setLatency(time.Millisecond)
+				exactly(t, told.String(), "fails 0, gone 0, works 0", "reports of the old address")
+				fresh := f.toShop(t, 0, 20)
+				time.Sleep(300 * time.Millisecond)
+				exactly(t, fresh.count(delivery.OutcomeDelivered), 20, "delivered to the new address")
+				exactly(t, late.count(delivery.OutcomeDelivered), 5, "jobs that the old address did not take, delivered to the new one")
+			})
+		})
+	}
+}
+
 // TestADaemonThatReadsAChangeLate tries the old address meanwhile, and what it finds closes the new one on no other daemon for long.
 func TestADaemonThatReadsAChangeLate(t *testing.T) {
 	for name, tc := range map[string]struct {

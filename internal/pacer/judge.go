@@ -59,6 +59,15 @@ func (o *Options) waitOf(x *sent, asked time.Duration) time.Duration {
 	return o.Retry.after(1 + int(j.TimerHops))
 }
 
+// outdated reports whether the job failed at what its destination was before it was changed: that says nothing of what it is now.
+func (x *sent) outdated() bool {
+	r := x.result
+	if x.destination == nil || x.begun >= x.destination.renewedAt || !r.Class.Fails() {
+		return false
+	}
+	return r.Class == delivery.Temporary || r.Class == delivery.Permanent && r.Reason == "" || r.Scope == delivery.ScopeDestination
+}
+
 // scope is what the failure blames.
 func (x *sent) scope() delivery.Scope {
 	r := x.result

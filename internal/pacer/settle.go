@@ -12,7 +12,8 @@ import (
 const (
 	defaultRetry = time.Second // a throttled answer that does not say how long
 	logEvery     = time.Minute // of lines about single answers of a sink
-	// unreachedPause is how long a job waits that did not reach its destination, where the breaker decides when the next one is sent.
+	// unreachedPause is how long a job waits that did not reach its destination, where the breaker decides when the next one is sent, or where
+	// it is another one by now.
 	unreachedPause = 200 * time.Millisecond
 )
 
@@ -72,6 +73,8 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 	case x.forfeited:
 		v.metrics.forfeited.Add(float64(j.Weight))
 		return v.unsentJob(q, j, 0, delivery.ReasonRetry, now)
+	case x.outdated():
+		return v.again(j, unreachedPause, now)
 	case r.Class == delivery.Delivered:
 		j.Attempt++
 		v.noteSuccess(x, now)
