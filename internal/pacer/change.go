@@ -94,6 +94,7 @@ func (p *Pacer) change(q *queue, now instant) {
 	if q.heavy > 0 && is != nil { // a limit may have been lowered: the first that weighs more would never be granted, and the others wait behind it
 		most := maxUnits(is)
 		p.replaceAll(takeOut(q, func(_ int64, j *delivery.Job) bool { return j.Weight > most }), now)
+		p.returnUnused(q)
 	}
 	p.schedule(q)                  // it may have more calls now
 	p.takes.askLater(q, now.local) // the reason it waited may be gone: a quota may have been raised

@@ -206,3 +206,28 @@ func TestRoomIsSharedInOneTake(t *testing.T) {
 		atLeast(t, len(f.receiver.history()), 190, "sent in a second; the sink could take 200")
 	})
 }
+
+// TestSlotsOfAJobThatALoweredLimitRefusesAreGivenBack: a limit is lowered below the weight of the only job of a campaign, which has its slots by
+// then. Another campaign on the same sink goes on as before.
+func TestSlotsOfAJobThatALoweredLimitRefusesAreGivenBack(t *testing.T) {
+	with := func(revision, limit int64) delivery.Campaign {
+		return under("a", 100, delivery.Quota{ID: "q", Revision: revision, Windows: []delivery.Window{{Span: time.Minute, Limit: limit}}})
+	}
+	one(t, newBook(with(1, 200), campaign("b", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.max = 20
+		f.receiver.setLatency(time.Second)
+		f.offer(t, heavyJobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 60, 60))
+		granted := func() (units int64) {
+			units, _ = inTurn(t.Context(), f.daemons[0], func(instant) int64 { return f.daemons[0].queues.byID["a"].granted })
+			return units
+		}
+		for time.Sleep(100 * time.Millisecond); granted() == 0; time.Sleep(time.Millisecond) { // the first has gone
+		}
+		f.book.set(with(2, 20))
+		time.Sleep(time.Second)
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight), 1, "dead letters")
+		f.push(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 150))
+		time.Sleep(10 * time.Second)
+		atLeast(t, f.count("b"), 140, "sent of the other campaign; the sink takes 20 a second")
+	})
+}
