@@ -231,3 +231,24 @@ func TestSlotsOfAJobThatALoweredLimitRefusesAreGivenBack(t *testing.T) {
 		atLeast(t, f.count("b"), 140, "sent of the other campaign; the sink takes 20 a second")
 	})
 }
+
+// TestManyJobsWithOneTime: jobs in memory that may be sent from the same moment on are placed in several turns, so that slots come due in between.
+func TestManyJobsWithOneTime(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		const many = 3 * perTurn
+		list, at := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, many), time.Now().Add(time.Second)
+		for _, j := range list {
+			j.NotBefore = at
+		}
+		f.offer(t, list)
+		p, left := f.daemons[0], make(chan int, 1)
+		p.inbox.do(func(instant) {
+			time.Sleep(1100 * time.Millisecond)
+			p.inbox.do(func(instant) { left <- p.aside.waits.len() })
+		})
+		exactly(t, <-left, many-perTurn, "jobs that are not placed after a turn")
+		time.Sleep(time.Second)
+		after, _ := inTurn(t.Context(), p, func(instant) int { return p.aside.waits.len() })
+		exactly(t, after, 0, "jobs that are not placed in the end")
+	})
+}

@@ -111,7 +111,11 @@ func (p *Pacer) turn() {
 	p.applyDueChanges(now)
 	p.turned.Store(now.local)
 	p.dispatchDue(now)
-	for j := p.aside.due(now.local); j != nil; j = p.aside.due(now.local) {
+	for range perTurn {
+		j := p.aside.due(now.local)
+		if j == nil {
+			break
+		}
 		p.replace(j, now)
 	}
 	for _, s := range p.sinks {
