@@ -42,10 +42,8 @@ const others = "(others)"
 
 // newCounts makes counts that have series for the campaigns that shows tells; nil: for all. Of destinations, those with a row have accounts.
 func newCounts(r prometheus.Registerer, shows, hasRow func(string) bool) *counts {
-	if shows == nil {
-		shows = func(string) bool { return true }
-	}
-	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*destinationAccount{}, shows: shows, hasRow: hasRow}
+	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*destinationAccount{}, hasRow: hasRow}
+	c.shows = func(campaign string) bool { return campaign != others && (shows == nil || shows(campaign)) }
 	r.MustRegister(c)
 	return c
 }

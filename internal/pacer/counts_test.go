@@ -68,6 +68,22 @@ func TestCountsOfOthers(t *testing.T) {
 	shows("a is gone", map[string]float64{others: 2, "b": 0})
 }
 
+// TestACampaignWithTheNameOfTheOthers has no series of its own: with two of the same labels, no metric at all would be shown.
+func TestACampaignWithTheNameOfTheOthers(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := newCounts(reg, nil, nil)
+	c.settle(others, delivery.OutcomeDelivered)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].Metric {
+		if m.Label[0].GetValue() == others && m.Label[1].GetValue() == "delivered" {
+			exactly(t, m.Counter.GetValue(), 1, "jobs of others")
+		}
+	}
+}
+
 // TestAScrapeIsNotWaitedFor: the scheduler gets an account while a slow reader reads the series.
 func TestAScrapeIsNotWaitedFor(t *testing.T) {
 	c := newCounts(prometheus.NewRegistry(), nil, nil)
