@@ -245,7 +245,7 @@ func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now insta
 	}
 	if g.Units < a.Want && g.NextAt > 0 {
 		at := sl.clocks.of(g.From.Shard).local(g.NextAt)
-		if g.Units == 0 {
+		if g.Units == 0 && g.Bound != delivery.BindGate { // which its breaker knows
 			next, q.turnAt, q.ask.paced = now.local+sl.quantum.length/2, at, g.Bound == delivery.BindRate
 		}
 		next = max(at, next)

@@ -42,7 +42,7 @@ func (q *queue) fast(ahead int64, now instant) bool {
 // its turn is later.
 func (q *queue) sentIn(within time.Duration, now instant) int64 {
 	s := q.sink
-	if s == nil || now.until(max(q.turnAt, q.opens())) > within {
+	if s == nil || now.until(q.turn()) > within {
 		return -1
 	}
 	calls := int64(s.max)
@@ -60,11 +60,7 @@ func (q *queue) refuses(j *delivery.Job, maxBytes int64, now instant) bool {
 
 // far reports whether the campaign's turn is so far off that its jobs may not wait for it here.
 func (q *queue) far(openAge time.Duration, now instant) bool {
-	turn := q.turnAt
-	if q.sink != nil {
-		turn = max(turn, q.opens())
-	}
-	return now.until(turn) > openAge
+	return now.until(q.turn()) > openAge
 }
 
 // makeCapacity tells the sources whose jobs were refused that the queue has room again, once it is half empty and its turn is near.

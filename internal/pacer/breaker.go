@@ -182,9 +182,11 @@ func (b *breaker) forgive(now int64) (was bool) {
 
 // seeGate records what another daemon has found: the destination asks to wait, or refuses credentials.
 func (b *breaker) seeGate(until int64, g delivery.Gate, now int64) {
-	b.openUntil = max(b.openUntil, until)
 	if !b.tripped {
 		b.tripped, b.trippedAt, b.cause, b.trips = true, now, g.Cause, max(b.trips, 1)
+	}
+	if until > b.openUntil {
+		b.openUntil, b.cause = until, g.Cause
 	}
 }
 

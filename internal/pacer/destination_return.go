@@ -37,7 +37,7 @@ func (p *Pacer) putApart(q *queue, d *destination, j *delivery.Job, now instant)
 
 // goesSoon reports whether the next job of the queue gets a slot and a call soon, as far as that is known.
 func (q *queue) goesSoon(now instant) bool {
-	return !q.outOfCalls() && max(q.turnAt, q.opens()) <= now.in(soonReturned)
+	return !q.outOfCalls() && q.turn() <= now.in(soonReturned)
 }
 
 // proceed lets as many jobs of the line go to their queues as the destination has calls for. Those that cannot be sent soon go there, too,

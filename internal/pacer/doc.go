@@ -24,10 +24,12 @@
 // And so have the instants of a queue, all local times:
 //
 //	ask.at               when it asks for slots next
-//	turnAt               before which no further slot can come, by the last reply: decides whether jobs wait here
+//	turnAt               before which no further slot can come, by the last reply
 //	circuit.openUntil    while the campaign's jobs fail and others of the sink do not: when the next one is tried
 //	breaker.openUntil    of its sink: until when no campaign of this daemon sends
 //	breaker.openUntil    of one destination of its sink: until when none of its jobs is sent; its other jobs pass them
+//
+// The latest of turnAt and of the breakers of the campaign and its sink is queue.turn, which decides whether jobs wait here.
 //
 // The scheduler's state lies in layers, and none calls those around it: slots (asks, due slots, refunds), gates (news for other daemons),
 // placing (decide), judge (placementAfter, breakers), and Pacer (the loop, carryOut, the exported methods).

@@ -84,7 +84,7 @@ func (p *Pacer) maintain(now instant) {
 // open for long, except if the campaign's overflow is block. Jobs that hold a slot stay, and, for half as
 // long again, those that are sent soon: in the lane they would be last.
 func (p *Pacer) moveOn(q *queue, now instant) {
-	latest := now.wall.Add(now.until(q.turnAt) - p.opt.MaxOpenAge) // jobs read before must not wait any longer
+	latest := now.wall.Add(now.until(q.turn()) - p.opt.MaxOpenAge) // jobs read before must not wait any longer
 	if q.direct == 0 || q.oldest.After(latest) {
 		return
 	}

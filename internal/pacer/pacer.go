@@ -147,7 +147,7 @@ func (p *Pacer) wakeAt(now instant) int64 {
 	}
 	for _, s := range p.sinks {
 		if f := &s.followUps; f.ready > 0 && s.calls.inFlight < s.max {
-			at = min(at, f.next)
+			at = min(at, max(f.next, s.breaker.openUntil))
 		}
 	}
 	if p.destinations.checks.len() > 0 {

@@ -305,7 +305,7 @@ func (p *placing) fits(q *queue, j *delivery.Job, now instant) bool {
 		if far {
 			return false
 		}
-		room = max(1, q.campaign.Rate.UnitsIn(p.opt.MaxOpenAge-now.until(q.turnAt))/q.competitors)
+		room = max(1, q.campaign.Rate.UnitsIn(p.opt.MaxOpenAge-now.until(q.turn()))/q.competitors)
 	}
 	ahead := q.ahead(rank(j))
 	return ahead == 0 || !far && ahead+j.Weight <= room && q.size+j.Size <= p.opt.MaxQueueBytes

@@ -81,6 +81,14 @@ func (q *queue) paced(now instant) int64 {
 // opens is the local time until which nothing of the campaign is sent to its sink.
 func (q *queue) opens() int64 { return max(q.sink.breaker.openUntil, q.circuit.openUntil) }
 
+// turn is the local time before which none of its jobs is sent, as far as that is known.
+func (q *queue) turn() int64 {
+	if q.sink == nil {
+		return q.turnAt
+	}
+	return max(q.turnAt, q.opens())
+}
+
 // settleAll is room for all jobs: they need no slots any more.
 const settleAll = math.MaxInt32
 

@@ -67,7 +67,6 @@ func (v *judge) open(x *sent, in delivery.Scope, cause delivery.GateCause, asked
 // pause hands the slots of a queue back, and has it ask for none before a local time.
 func (sl *slots) pause(q *queue, until int64) {
 	sl.refundSlots(q, noRevision)
-	q.turnAt, q.ask.paced = until, false
 	sl.takes.askLater(q, max(q.ask.at, until))
 }
 

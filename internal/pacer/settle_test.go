@@ -285,6 +285,39 @@ func TestAGateIsOpenedByHand(t *testing.T) {
 	})
 }
 
+// TestNewJobsGoOnceAGateIsOpened: at once, whatever this daemon has found of the sink before.
+func TestNewJobsGoOnceAGateIsOpened(t *testing.T) {
+	for name, answer := range map[string]delivery.Result{
+		"asked to wait":     {Class: delivery.Throttled, RetryAfter: 4 * time.Minute},
+		"was not reachable": {Class: delivery.Unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
+				f.receiver.setAnswer(always(answer))
+				f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
+				time.Sleep(40 * time.Second)
+				f.receiver.setAnswer(nil)
+				f.store.mu.Lock()
+				f.store.model.CloseGate(f.store.now(), "default", f.store.now()+180_000*millisecond, delivery.GateThrottled)
+				f.store.mu.Unlock()
+				closed := []delivery.Gate{{Sink: "default", Until: time.Now().Add(3 * time.Minute)}}
+				for range 10 {
+					time.Sleep(time.Second)
+					f.daemons[0].SeeGates(closed)
+				}
+				f.store.mu.Lock()
+				f.store.model.OpenGate("default")
+				f.store.mu.Unlock()
+				f.daemons[0].SeeGates(nil)
+				fresh := newPartition("in/0")
+				f.offer(t, jobs(fresh, delivery.FromIngress, "c", 0, 10))
+				time.Sleep(3 * time.Second)
+				exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "new jobs that are sent")
+			})
+		})
+	}
+}
+
 // Whatever the configuration allows is accepted.
 func TestJitterHasOneBound(t *testing.T) {
 	for jitter, ok := range map[float64]bool{0: true, retry.MaxJitter: true, retry.MaxJitter + 0.01: false, -0.01: false} {

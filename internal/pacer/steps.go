@@ -86,14 +86,7 @@ func (p *placing) decideStep(j *delivery.Job, e *effective, now instant) placeme
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	f := &s.followUps
-	if f.ready == 0 || f.next > now.local || p.drain.stopped {
-		return false
-	}
-	if shut := s.breaker.openUntil; shut > now.local {
-		f.next = shut
-		return false
-	}
-	if s.calls.inFlight >= s.max {
+	if f.ready == 0 || f.next > now.local || s.breaker.open(now.local) || s.calls.inFlight >= s.max || p.drain.stopped {
 		return false
 	}
 	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried
