@@ -106,7 +106,7 @@ func newPlan(c *Campaign, now time.Time, most float64) *plan {
 	rate, n, step := c.ramped(p.at)
 	p.perSecond, p.step = rate.PerSecond(), step
 	if c.Ramp != nil {
-		p.height, _ = c.Ramp.climb(n, c.Ramp.top(c.Rate))
+		p.height, _ = c.Ramp.climb(c.Ramp.Start, n, c.Ramp.top(c.Rate))
 	}
 	return p
 }
@@ -166,7 +166,7 @@ func (p *plan) goTo(at time.Time) {
 	}
 	c := p.campaign
 	top := c.Ramp.top(c.Rate)
-	p.height, _ = c.Ramp.climbFrom(p.height, 1, top)
+	p.height, _ = c.Ramp.climb(p.height, 1, top)
 	if p.height >= top {
 		p.perSecond, p.step = c.Rate.PerSecond(), time.Time{}
 		return

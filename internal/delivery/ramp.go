@@ -54,7 +54,7 @@ func (r *Ramp) Validate(ceiling Rate) error {
 			return fmt.Errorf("ramp: start: %w", err)
 		}
 	}
-	if height, _ := r.climb(MaxRampSteps, top); height < top {
+	if height, _ := r.climb(r.Start, MaxRampSteps, top); height < top {
 		return fmt.Errorf("ramp: it takes more than %d steps to the campaign's rate; use a larger step or a longer every",
 			MaxRampSteps)
 	}
@@ -68,7 +68,7 @@ func (r *Ramp) Flat(ceiling Rate) bool { return r.roundUp(r.Start) >= r.top(ceil
 // zero time once the ceiling is reached. The ramp must be valid.
 func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, next time.Time) {
 	elapsed, top := now.Sub(begin), r.top(ceiling)
-	height, step := r.climb(max(0, int64(elapsed/r.Every)), top)
+	height, step := r.climb(r.Start, max(0, int64(elapsed/r.Every)), top)
 	switch {
 	case height >= top:
 		return ceiling, step, time.Time{}
@@ -84,12 +84,8 @@ func (r *Ramp) at(now, begin time.Time, ceiling Rate) (rate Rate, step int64, ne
 	return rate, step, next
 }
 
-// climb is the height after n steps from the start, and how many of them are needed if the top is
-// reached before.
-func (r *Ramp) climb(n, top int64) (height, steps int64) { return r.climbFrom(r.Start, n, top) }
-
-// climbFrom is climb from another height than the start.
-func (r *Ramp) climbFrom(height, n, top int64) (reached, steps int64) {
+// climb is the height after n steps from another one, and how many of them are needed if the top is reached before.
+func (r *Ramp) climb(height, n, top int64) (reached, steps int64) {
 	if r.Factor == 0 {
 		steps = min(n, (max(0, top-height)+r.Add-1)/r.Add)
 		return height + steps*r.Add, steps

@@ -146,8 +146,8 @@ func (sl *slots) returnUnsent() {
 	parts := sl.unsent
 	sl.unsent = nil
 	for i := range parts {
-		if c := parts[i].From.Campaign; c != nil && sl.queues.byID[c.ID] != nil {
-			sl.queues.byID[c.ID].handBack(&parts[i])
+		if q := sl.queues.byID[parts[i].From.Campaign.ID]; q != nil {
+			q.handBack(&parts[i])
 		}
 	}
 	sl.background(func(ctx context.Context) {
@@ -157,11 +157,7 @@ func (sl *slots) returnUnsent() {
 		}
 		sl.inbox.do(func(now instant) {
 			for _, part := range parts {
-				c := part.From.Campaign
-				if c == nil || len(c.Quotas) == 0 {
-					continue
-				}
-				if q := sl.queues.byID[c.ID]; q != nil {
+				if q := sl.queues.byID[part.From.Campaign.ID]; q != nil {
 					sl.takes.askLater(q, now.local)
 				}
 			}
