@@ -237,22 +237,20 @@ func readyAt(j *delivery.Job, c *delivery.Campaign, now time.Time) (at time.Time
 	if at.Before(now) {
 		at = now
 	}
-	switch opens := c.Opens(j, at); {
-	case j.Reason == string(delivery.ReasonUnknownDestination) && at.After(j.NotBefore): // it has looked for its row, whatever else it waits for
-		return opens, delivery.ReasonUnknownDestination
-	case opens.Equal(at) && j.HadTurn() && at.After(j.NotBefore):
-		return at, delivery.ReasonKey
-	case opens.Equal(at) && j.Reason == string(delivery.ReasonKeyLine) && at.After(j.NotBefore):
-		return at, delivery.ReasonKeyLine
-	case opens.Equal(at) && j.Reason == string(delivery.ReasonDestination) && at.After(j.NotBefore):
-		return at, delivery.ReasonDestination
-	case opens.Equal(at):
-		return at, delivery.ReasonNotBefore
-	case c.ZoneOf(j) == nil:
+	opens, waited := c.Opens(j, at), at.After(j.NotBefore) // for what it was moved for, which goes on
+	switch why = delivery.Reason(j.Reason); {
+	case waited && why == delivery.ReasonUnknownDestination: // it has looked for its row, whatever else it waits for
+		return opens, why
+	case !opens.Equal(at) && c.ZoneOf(j) == nil:
 		return opens, delivery.ReasonNoZone
-	default:
+	case !opens.Equal(at):
 		return opens, delivery.ReasonHours
+	case waited && j.HadTurn():
+		return at, delivery.ReasonKey
+	case waited && (why == delivery.ReasonKeyLine || why == delivery.ReasonDestination):
+		return at, why
 	}
+	return at, delivery.ReasonNotBefore
 }
 
 const (

@@ -94,7 +94,7 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 	case r.Class == delivery.Permanent:
 		return v.refused(x, now)
 	case r.Class == delivery.Withheld:
-		if j.State == nil && !x.reused {
+		if j.State == nil {
 			v.metrics.forfeited.Add(float64(j.Weight))
 		}
 		return v.unsentJob(q, j, r.RetryAfter, cmp.Or(r.Reason, delivery.ReasonRetry), now)
