@@ -39,11 +39,12 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	for _, q := range p.queues.list {
 		p.change(q, now)
 	}
-	for _, shut := range p.destinations.shut { // nothing else may look at them for as long as they are closed
-		for d := range shut {
-			if p.limitsOf(d, now); d.renewedAt == now.local {
-				p.destinations.note(d, now.local)
-			}
+	for _, d := range p.destinations.byKey { // nothing else may look at a closed one for as long as it is
+		if !d.shut {
+			continue
+		}
+		if p.limitsOf(d, now); !d.tripped && !d.open(now.local) {
+			p.destinations.note(d, now.local)
 		}
 	}
 }

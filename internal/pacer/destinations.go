@@ -46,9 +46,6 @@ func (d *destination) busy() {
 	}
 }
 
-// closedSet are destinations whose gate is open or half-open.
-type closedSet map[*destination]struct{}
-
 // destinations are those destinations that have had jobs here lately. Keys come from jobs, so their number is bounded. Destinations
 // without calls and jobs here are forgotten, first those that work, and of each kind those used longest ago. It is pure; use
 // newDestinations.
@@ -59,7 +56,7 @@ type destinations struct {
 	fine    list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
 	bad     list.List              // without calls and jobs here, of which something is
 	waiting *waiting               // in all lines
-	shut    map[string]closedSet   // by sink, those that are open or half-open
+	shut    map[string]int         // by sink, how many are open or half-open
 	keeps   map[string]keeper      // by campaign, one that takes no jobs
 }
 
@@ -72,7 +69,7 @@ type keeper struct {
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]closedSet{}, keeps: map[string]keeper{}, waiting: &waiting{},
+		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]int{}, keeps: map[string]keeper{}, waiting: &waiting{},
 		checks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 	}
 }
@@ -134,23 +131,22 @@ func (l *destinations) due(now int64) *destination {
 
 // countClosed counts it among those of its sink that are open or half-open, or not.
 func (l *destinations) countClosed(d *destination, now int64) {
-	is := d.tripped || d.open(now)
-	if is == d.shut {
+	switch is := d.tripped || d.open(now); {
+	case is == d.shut:
 		return
+	case is:
+		l.shut[d.sink]++
+	default:
+		l.shut[d.sink]--
 	}
-	if d.shut = is; !is {
-		delete(l.shut[d.sink], d)
-		return
-	}
-	if l.shut[d.sink] == nil {
-		l.shut[d.sink] = closedSet{}
-	}
-	l.shut[d.sink][d] = struct{}{}
+	d.shut = !d.shut
 }
 
 // forget drops an idle destination.
 func (l *destinations) forget(d *destination) {
-	delete(l.shut[d.sink], d)
+	if d.shut {
+		l.shut[d.sink]--
+	}
 	d.busy()
 	l.checks.remove(d)
 	delete(l.byKey, d.destinationKey)

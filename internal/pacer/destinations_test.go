@@ -506,7 +506,7 @@ func TestDestinationsAreBounded(t *testing.T) {
 			for _, n := range lines {
 				jobs += n
 			}
-			shut := len(l.shut["s"])
+			shut := l.shut["s"]
 			if len(l.byKey) != len(known) || shut != len(bad) || l.waiting.jobs != jobs || l.waiting.bytes != int64(3*jobs) {
 				rt.Fatalf("%d destinations, %d closed, %+v; want %v, %v, %d", len(l.byKey), shut, l.waiting, known, bad, jobs)
 			}

@@ -69,7 +69,7 @@ func (p *Pacer) maintain(now instant) {
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 		if p.maintainFollowUps(s, now); s.destined {
-			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(len(p.destinations.shut[s.id])))
+			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(p.destinations.shut[s.id]))
 		}
 	}
 	p.returnUnsent()

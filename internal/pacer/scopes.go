@@ -82,7 +82,7 @@ func (v *judge) logOpened(x *sent, in delivery.Scope, asked time.Duration, since
 			s.toldClosed = now.in(logEvery)
 			v.destinations.note(x.destination, now.local)
 			log.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
-				"destination", x.destination.name, "cause", cause.String(), "closed", max(1, len(v.destinations.shut[s.id])))
+				"destination", x.destination.name, "cause", cause.String(), "closed", max(1, v.destinations.shut[s.id]))
 		}
 	case in == delivery.ScopeCampaign && s.breaker.succeededSince(since):
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried", "campaign", x.queue.id)
