@@ -193,7 +193,6 @@ type sent struct {
 	result    delivery.Result
 	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
-	reused    bool // another job uses its slot
 }
 
 // send passes the job, whose slot came at the local time at, to a goroutine that calls its sink; see deliver.

@@ -21,7 +21,10 @@ type draining struct {
 // Afterwards the Pacer accepts offers again.
 func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
 	done := make(chan int, 1)
-	p.inbox.do(func(instant) { p.beginDrain(done) })
+	p.inbox.do(func(instant) {
+		p.drain.doubt, p.drain.stopped, p.drain.done = 0, true, done
+		p.dropQueued()
+	})
 	select {
 	case open = <-done:
 	case <-p.inbox.closed:
@@ -45,11 +48,6 @@ func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
 
 // cancelledSendsEnd is how long a sink has to return after its call was cancelled.
 const cancelledSendsEnd = time.Second
-
-func (p *Pacer) beginDrain(done chan<- int) {
-	p.drain.doubt, p.drain.stopped, p.drain.done = 0, true, done
-	p.dropQueued()
-}
 
 // disown drops every job that is not in flight if they belong to other daemons by now, and reports whether they do. A drain
 // follows.

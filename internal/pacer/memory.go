@@ -107,8 +107,8 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 	for _, q := range p.queues.list {
 		if n := int64(q.len()); n > 0 || q.calls.inFlight > 0 {
 			m := delivery.MemoryJobs{Campaign: q.id, Jobs: n, Units: q.units, Retrying: int64(q.retrying), InHand: int64(q.calls.inFlight)}
-			if turn := q.paced(now); turn > 0 {
-				m.Turn = now.timeOf(turn)
+			if q.ask.paced && q.turnAt > now.local {
+				m.Turn = now.timeOf(q.turnAt)
 			}
 			list = append(list, m)
 		}

@@ -61,7 +61,7 @@ func (p *Pacer) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			p.inbox.close()
+			close(p.inbox.closed)
 			p.sends.cancel()
 			p.sends.close()
 			p.running.Wait()
@@ -274,5 +274,3 @@ func (b *inbox) done(results []sent) {
 	defer b.mu.Unlock()
 	b.spare = results[:0]
 }
-
-func (b *inbox) close() { close(b.closed) }

@@ -70,14 +70,6 @@ func (q *queue) remembers(now int64) bool {
 // standing reports whether the jobs may be sent at now; the campaign must be known.
 func (q *queue) standing(now instant) standing { return standingOf(q.campaign, q.sink, now.wall) }
 
-// paced is the local time until which the campaign's rate allows no job, as those that were sent before have used the slots; 0: it does.
-func (q *queue) paced(now instant) int64 {
-	if !q.ask.paced || q.turnAt <= now.local {
-		return 0
-	}
-	return q.turnAt
-}
-
 // opens is the local time until which nothing of the campaign is sent to its sink.
 func (q *queue) opens() int64 { return max(q.sink.breaker.openUntil, q.circuit.openUntil) }
 

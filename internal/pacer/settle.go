@@ -36,7 +36,7 @@ func (p *Pacer) settle(x sent, now instant) {
 	if x.forfeited || x.result.Class == delivery.Withheld && x.result.RetryAfter == 0 { // the slot passed while a ledger or a goroutine was waited for
 		p.noteLate(now)
 	}
-	x.reused = p.reuse(&x, now)
+	reused := p.reuse(&x, now)
 	p.wakeFollowUp(s, now)
 	p.wake(s)
 	if x.destination != nil {
@@ -50,7 +50,7 @@ func (p *Pacer) settle(x sent, now instant) {
 			p.destinations.note(x.destination, now.local)
 		}()
 	}
-	if (x.forfeited || x.result.Class >= delivery.Withheld) && !x.reused {
+	if (x.forfeited || x.result.Class >= delivery.Withheld) && !reused {
 		p.unsent.add(x.used)
 	}
 	if x.epoch != p.drain.epoch {
