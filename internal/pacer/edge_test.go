@@ -221,7 +221,8 @@ func TestSlotsOfAJobThatALoweredLimitRefusesAreGivenBack(t *testing.T) {
 			units, _ = inTurn(t.Context(), f.daemons[0], func(instant) int64 { return f.daemons[0].queues.byID["a"].granted })
 			return units
 		}
-		for time.Sleep(100 * time.Millisecond); granted() == 0; time.Sleep(time.Millisecond) { // the first has gone
+		for time.Sleep(100 * time.Millisecond); granted() == 0; { // the first has gone
+			time.Sleep(time.Millisecond)
 		}
 		f.book.set(with(2, 20))
 		time.Sleep(time.Second)
