@@ -379,7 +379,7 @@ func (f *fake) Yield() {
 	f.end(func(*delivery.Job) bool { half++; return f.yields && half%2 == 1 }, giveBack)
 }
 
-func giveBack(j *delivery.Job) { j.Source.Release(j.Campaign, j.Offset) }
+func giveBack(j *delivery.Job) { j.Source.Release(j.Offset) }
 
 func (f *fake) Revoke(context.Context) error {
 	f.mu.Lock()

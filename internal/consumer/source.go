@@ -197,7 +197,7 @@ func (s *source) GrantCapacity(campaign string, units int64) {
 }
 
 // Release implements delivery.Source.
-func (s *source) Release(_ string, offset int64) {
+func (s *source) Release(offset int64) {
 	if s.lane != nil {
 		s.giveBack(offset, true)
 	} else {

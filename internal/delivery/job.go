@@ -263,9 +263,9 @@ type Source interface {
 	// GrantCapacity reports that the campaign, whose jobs were refused before, has room in its queue for about units more. A timer
 	// has none that were refused.
 	GrantCapacity(campaign string, units int64)
-	// Release gives the job at offset back as unread, with its bytes. In a lane, the campaign is left behind from that offset, and
+	// Release gives the job at offset back as unread, with its bytes. In a lane, its campaign is left behind from that offset, and
 	// its jobs are offered again after GrantCapacity; elsewhere, the job is offered again at once.
-	Release(campaign string, offset int64)
+	Release(offset int64)
 	// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and
 	// whether it has.
 	Revoked() (leaving, left bool)

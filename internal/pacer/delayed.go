@@ -61,6 +61,6 @@ func (p *Pacer) giveBack(j *delivery.Job, now instant) {
 	if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
 		p.carryOut(j, relayed(j, e.campaign, now), now)
 	} else {
-		j.Source.Release(j.Campaign, j.Offset)
+		j.Source.Release(j.Offset)
 	}
 }

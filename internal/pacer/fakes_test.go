@@ -214,7 +214,7 @@ func (p *partition) GrantCapacity(campaign string, units int64) {
 	p.units += units
 }
 
-func (p *partition) Release(_ string, offset int64) {
+func (p *partition) Release(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, offset)

@@ -42,7 +42,7 @@ func (*fakeSource) Place() delivery.Place { return delivery.FromIngress }
 
 func (*fakeSource) GrantCapacity(string, int64) {}
 
-func (*fakeSource) Release(string, int64) {}
+func (*fakeSource) Release(int64) {}
 
 func (s *fakeSource) Drop(int64) {
 	s.mu.Lock()
