@@ -80,13 +80,16 @@ func (p *Producer) PublishTo(
 	u := &publication{ProducerOptions: p.opts, to: to, onAck: onAck, line: make(chan delivery.Record)}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	read := make(chan error, 1)
+	var readErr error
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		defer close(u.line)
-		read <- u.read(reading, records)
+		readErr = u.read(reading, records)
 	}()
 	if err = u.run(ctx); err == nil {
-		err = <-read
+		<-read
+		err = readErr
 	} else {
 		stop()
 		select {
