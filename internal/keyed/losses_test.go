@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/shards"
@@ -141,6 +145,33 @@ func TestATakeThatWaitedForTooLongIsNotAsked(t *testing.T) {
 	late.left.Store(1)
 	if _, err := s.send([]*check{k}); err != nil || epochs > 0 || k.err == nil {
 		t.Errorf("%v, %v, and it was asked %d times", err, k.err, epochs)
+	}
+}
+
+// TestAnOutageIsLoggedAlsoAtTheStart: that the epoch is not known yet is no outage, and what fails from then on is one.
+func TestAnOutageIsLoggedAlsoAtTheStart(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	var known atomic.Bool
+	var running sync.WaitGroup
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	s := newShard(shard{client: client, epochOf: func(int) (int64, bool) { return 7, known.Load() }, log: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, stop := context.WithCancel(t.Context())
+	running.Go(func() { s.Run(ctx) })
+	for _, now := range []bool{false, true, true} {
+		known.Store(now)
+		answered := make(chan struct{})
+		g := &group{ended: func(*group) { close(answered) }}
+		g.checks = []*check{{group: g, what: take, quota: &delivery.Quota{}}}
+		g.left.Store(1)
+		s.Add(g.checks...)
+		<-answered
+	}
+	stop()
+	running.Wait()
+	_ = client.Close()
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings: %s", n, log.String())
 	}
 }
 

@@ -36,6 +36,7 @@ type shard struct {
 	last   int64      // number of the last batch
 	unsure []*check   // the last batch, whose answers have not come: Redis may have executed it
 	run    shards.Run // of it
+	warned bool       // since Redis answered last
 }
 
 func newShard(s shard) *shard {
@@ -101,11 +102,13 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 		answers, err = s.call(batch)
 	}
 	switch {
-	case errors.Is(err, errLost) && s.epoch == 0: // the daemon has just started
-	case err != nil && !s.Failing():
-		s.log.Warn("keyed quotas cannot be read; their jobs wait, or are sent if on_store_failure is open", "error", err)
-	case err == nil && s.Failing():
+	case err == nil && s.warned:
+		s.warned = false
 		s.log.Info("keyed quotas can be read again")
+	case err == nil || s.warned || errors.Is(err, errLost) && s.epoch == 0: // the daemon has just started
+	default:
+		s.warned = true
+		s.log.Warn("keyed quotas cannot be read; their jobs wait, or are sent if on_store_failure is open", "error", err)
 	}
 	for i, k := range batch {
 		if err != nil {
