@@ -174,7 +174,6 @@ type intake struct {
 	results  *requeue.Relay // nil: none are written
 	patience time.Duration  // for which one offer waits while no result can be written
 	filter   *dedupe.Ledger // nil: delivered and cancelled jobs are not known
-	keys     *keyed.Checker
 }
 
 // admitWithin bounds one wait while the broker refuses events, if `watchdog` is at least twice as long:
@@ -182,7 +181,7 @@ type intake struct {
 const admitWithin = 20 * time.Second
 
 func (d *Daemon) newIntake(filter *dedupe.Ledger) intake {
-	i := intake{Pacer: d.pacer, patience: min(admitWithin, d.parts.Config.Watchdog/2), filter: filter, keys: d.keys}
+	i := intake{Pacer: d.pacer, patience: min(admitWithin, d.parts.Config.Watchdog/2), filter: filter}
 	if d.parts.Topics.Results {
 		i.results = d.relay
 	}
@@ -199,7 +198,6 @@ func (i intake) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	if i.filter != nil {
 		i.filter.Filter(ctx, jobs)
 	}
-	i.keys.Refuse(jobs)
 	return i.Pacer.Offer(ctx, jobs)
 }
 

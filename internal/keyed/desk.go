@@ -55,7 +55,10 @@ func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value str
 		Args: []any{i.field(), asked(what, 1, false, windows), 0, ahead(q.Keys[value].HeldUntil, now), 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
-	if err != nil || len(replies) != 1 {
+	if err == nil && len(replies) != 1 {
+		err = errShort
+	}
+	if err != nil {
 		return nil, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 	}
 	return replies[0], nil

@@ -142,8 +142,30 @@ func TestTurnsOfJobsThatHaveLeft(t *testing.T) {
 	})
 }
 
+// TestKeysRefuseByTheFoundDestination: a job that a quota by destination never allows is a dead letter, also if its record names no destination.
+func TestKeysRefuseByTheFoundDestination(t *testing.T) {
+	c := keyedCampaign(10)
+	c.Sink = "hooks"
+	k := &keys{refuse: func(j *delivery.Job) *delivery.Flaw {
+		if j.KeyAt("hooks", delivery.PerDestination) != "shop" {
+			return nil
+		}
+		return &delivery.Flaw{Defect: delivery.ReasonOverweight}
+	}}
+	find := &finder{looks: map[string]int{}}
+	one(t, newBook(c), func(o *Options) { find.set(o); o.Keys = k }, func(t *testing.T, f *fleet) {
+		list := jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 2)
+		list[0].Payload = []byte("shop")
+		f.offer(t, list)
+		time.Sleep(2 * time.Second)
+		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight), 1, "dead letters")
+		exactly(t, len(f.receiver.history()), 1, "deliveries")
+	})
+}
+
 // keys allow jobs, after a while, as reserve and count say, one at a time; nil: all. They note what is counted and not ended.
 type keys struct {
+	refuse  func(j *delivery.Job) *delivery.Flaw
 	reserve func(j *delivery.Job) delivery.KeyAnswer
 	count   func(j *delivery.Job) delivery.KeyAnswer
 	takes   time.Duration // an answer
@@ -152,6 +174,14 @@ type keys struct {
 	counted                  map[*delivery.Job]bool
 	asked, released, unasked int
 	left                     int // turns
+}
+
+func (k *keys) Refuse(jobs []*delivery.Job) {
+	for _, j := range jobs {
+		if k.refuse != nil {
+			j.Flaw = k.refuse(j)
+		}
+	}
 }
 
 func (k *keys) Reserve(asks []delivery.KeyAsk, answer func(delivery.KeyAsk, delivery.KeyAnswer, func())) {

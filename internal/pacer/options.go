@@ -58,6 +58,8 @@ type Sinks interface {
 
 // Keys are the keyed quotas.
 type Keys interface {
+	// Refuse gives a flaw to the jobs that they never allow. Their destinations are known.
+	Refuse(jobs []*delivery.Job)
 	// Reserve reserves turns. It never blocks; answer is called once for each job, from any goroutine, with nothing if it need not wait. leave
 	// gives the turn up.
 	Reserve(asks []delivery.KeyAsk, answer func(ask delivery.KeyAsk, told delivery.KeyAnswer, leave func()))

@@ -173,6 +173,9 @@ func (sl *slots) background(f func(ctx context.Context)) {
 // overflow block. GrantCapacity of their source is called when there is room again. All others are accepted.
 func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*delivery.Job, err error) {
 	p.opt.findDestinations(ctx, jobs)
+	if p.opt.Keys != nil {
+		p.opt.Keys.Refuse(jobs)
+	}
 	stopped, asks := false, []delivery.KeyAsk(nil)
 	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
 		if stopped = p.drain.stopped || p.disown(now); !stopped {
