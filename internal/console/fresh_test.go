@@ -32,7 +32,9 @@ func TestWhereNothingIsKnown(t *testing.T) {
 		visit(h, "/api/v1/campaigns?q=spring", "viewer").want(t, 200, `"total":1`)
 		var site *Site
 		h, site = serveOf(w)
-		running(t, site.Run)()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		site.Run(ended)
 		unknown()
 		press(h, "/bulk", "operator", typed("q=spring&expect=1&action=pause")).want(t, 503, "the catalog is not loaded")
 		w.did(t)

@@ -66,10 +66,12 @@ func (l *Watcher) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			l.cache.end()
-			return
 		case <-timer.C:
 		case <-l.wanted:
+		}
+		if ctx.Err() != nil {
+			l.cache.end()
+			return
 		}
 		began := time.Now()
 		answered, _ := l.ask(ctx, false)
