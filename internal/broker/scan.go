@@ -33,7 +33,7 @@ func (c *Client) Scan(ctx context.Context, at Partition, from int64) iter.Seq2[d
 	}
 }
 
-// errScanned ends a scan: its end is reached, or nobody wants more.
+// errScanned ends a scan that is at its end, or of which nobody wants more.
 var errScanned = errors.New("scanned")
 
 // scan moves next through a partition, until yield returns false or the end is reached.

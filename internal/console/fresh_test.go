@@ -122,7 +122,7 @@ func TestProblemsOfDeadLetters(t *testing.T) {
 		"<strong>1 dead letter</strong></a> of spring in the last hour: refused").lacks(t, "kinds of dead letters")
 }
 
-// manyFields is a record of changes in each of which twenty columns were changed.
+// manyFields is a record of changes of twenty columns each.
 type manyFields struct{ view.Catalog }
 
 func (manyFields) Changes(_ context.Context, of catalog.ChangesOf) ([]catalog.Change, error) {

@@ -124,8 +124,8 @@ func (h *homes) sweep(now int64) {
 	}
 }
 
-// lastGranted is the latest slot that the campaign's timeline must continue after, given by how much the clock of its shard has jumped: the
-// daemon's own or, while it was granted none in this shard, the last one in the shards that it left.
+// lastGranted is the slot after which the campaign's timeline goes on: the daemon's own last one or, if it has none in this shard, the last
+// one in the shards that were left. The clock of the shard has jumped by jumped.
 func (x *home) lastGranted(a *delivery.Ask, jumped int64) int64 {
 	last, by := a.LastGranted, jumped-a.Jumped
 	if x.moved {
