@@ -386,7 +386,10 @@ func TestNoJobIsSentTwice(t *testing.T) {
 		sent++
 		mu.Unlock()
 		time.Sleep(rand.N(5 * time.Millisecond))
-		class := delivery.ResultClasses[rand.IntN(len(delivery.ResultClasses))]
+		class := delivery.Delivered // a fifth of them: all tries of a job fail in one run of a hundred thousand
+		if n := rand.IntN(len(delivery.ResultClasses) + 1); n < len(delivery.ResultClasses) {
+			class = delivery.ResultClasses[n]
+		}
 		mu.Lock()
 		sending[j.ID], done[j.ID] = false, class == delivery.Delivered
 		mu.Unlock()
