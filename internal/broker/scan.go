@@ -33,7 +33,7 @@ func (c *Client) Scan(ctx context.Context, at Partition, from int64) iter.Seq2[d
 	}
 }
 
-// errScanned ends a scan that is at its end, or of which nobody wants more.
+// errScanned ends a scan: the last record was read, or yield returned false.
 var errScanned = errors.New("scanned")
 
 // scan moves next through a partition, until yield returns false or the end is reached.
