@@ -58,7 +58,7 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 			for i, q := range list {
 				c := campaign(100_000, q)
 				c.ID = q.ID
-				g := take1(l, now, "n", ask(c, 1+dice.Int64N(9)))
+				g := take1(l, now, "n", ask(c, 8+dice.Int64N(9)))
 				if began[i] == 0 {
 					began[i] = now
 				}
@@ -70,7 +70,7 @@ func TestTheCountIsWhatWasTaken(t *testing.T) {
 			}
 		}
 		check(fmt.Sprint("round ", round))
-		if _, err := l.engine("n").Adjust(context.Background(), Adjustment{Quota: list[0], Window: 1, Used: 7, Lower: true}); err != nil {
+		if _, err := l.engine("n").Adjust(context.Background(), Adjustment{Quota: list[0], Window: 1, Used: 5, Lower: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
