@@ -46,9 +46,9 @@ func serveOf(w *world, differ ...func(*view.Sources)) (http.Handler, *Site) {
 	return s.routes(), s.Site
 }
 
-// serve returns what a server with a site of this world answers with.
+// serve returns what a server with a site of this world answers with, however busy the machine is.
 func serve(w *world) http.Handler {
-	h, _ := serveOf(w)
+	h, _ := serveOf(w, func(s *view.Sources) { s.Patience = time.Minute })
 	return h
 }
 

@@ -126,7 +126,8 @@ func TestPageOfAJob(t *testing.T) {
 	}
 	visit(h, "/dead", "viewer").want(t, 200).lacks(t, `<a href="job?id=`)
 	w.look = func() { time.Sleep(50 * time.Millisecond) }
-	visit(h, "/job?id=u-43", "operator").want(t, 200, "It is being looked for")
+	pages, _ := serveOf(w) // which wait as pages do
+	visit(pages, "/job?id=u-43", "operator").want(t, 200, "It is being looked for")
 	visit(h, "/job", "operator").want(t, 200, "<h1>Find a job</h1>")
 }
 
