@@ -58,8 +58,8 @@ func (p *Pacer) proceed(d *destination, now instant) {
 		}
 		p.carryOut(j, placement{where: queued, queue: q}, now)
 	}
-	if d.returned > 0 && d.line.len() > 0 {
-		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum
+	if d.returned > 0 {
+		p.destinations.checkAt(d, now.local+2*p.quantum.length) // slots come once a quantum: those that have not been sent by then may have gone
 	}
 }
 

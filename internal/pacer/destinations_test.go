@@ -353,6 +353,60 @@ func TestNothingHoldsALineUp(t *testing.T) {
 	}
 }
 
+// TestACallIsNotKeptForAJobThatHasGone: the last job of a line has left it for its queue when its campaign is paused. The jobs of a slow campaign,
+// each of which waits for its slot for longer than a line keeps it, are sent.
+func TestACallIsNotKeptForAJobThatHasGone(t *testing.T) {
+	slow := delivery.Campaign{ID: "slow", Rate: delivery.Rate{N: 1, Per: 60_000_000}}
+	s := &shops{limit: map[string]int{"small": 1}}
+	played(t, 1, newBook(campaign("c", 100), campaign("other", 10), slow), s, func(t *testing.T, f *fleet, _ *partition) {
+		f.receiver.setAnswer(down("small", delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeDestination, RetryAfter: time.Second}))
+		f.pushed(t, delivery.FromLane, "c", 3, "small")
+		time.Sleep(400 * time.Millisecond) // they close it for a second
+		f.book.set(as(delivery.StatusCancelled, campaign("c", 100)))
+		f.receiver.setAnswer(nil)
+		f.pushed(t, delivery.FromLane, "other", 5, "else", "else", "else", "else", "small")
+		p := f.daemons[0]
+		gone := func(now instant) bool {
+			d := p.destinations.byKey[destinationKey{"default", "small"}]
+			return d.returned > 0 && d.line.len() == 0
+		}
+		for {
+			if is, err := inTurn(t.Context(), p, gone); err != nil || is {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		f.book.set(as(delivery.StatusPaused, campaign("other", 10)))
+		before, _ := f.sentTo("small")
+		lane := f.pushed(t, delivery.FromLane, "slow", 1, "else")
+		time.Sleep(30 * time.Second)
+		for n := range 10 {
+			f.push(t, named(jobs(lane, delivery.FromLane, "slow", int64(2*n+1), 2), "small", "else"))
+			time.Sleep(time.Minute)
+		}
+		sent, _ := f.sentTo("small")
+		atLeast(t, sent-before, 4, "jobs of every second slot of ten are sent")
+	})
+}
+
+// TestTheLastChangeOfAGateIsTold, however many change while the store is being told of others.
+func TestTheLastChangeOfAGateIsTold(t *testing.T) {
+	played(t, 1, newBook(), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
+		p := f.daemons[0]
+		told, err := inTurn(t.Context(), p, func(now instant) bool {
+			p.calling = true // until the end of this test
+			for n := range 10_000 {
+				p.moveGate(destinationKey{"default", fmt.Sprint(n)}, &breaker{openUntil: now.in(time.Hour)}, nil, now)
+			}
+			p.moveGate(destinationKey{"default", "0"}, nil, nil, now)
+			return p.pending[destinationKey{"default", "0"}].Until.IsZero()
+		})
+		if err != nil || !told {
+			t.Errorf("the store will hear that a gate is closed that was opened: %v", err)
+		}
+	})
+}
+
 // TestALineIsSentAsFastAsItsCallsAllow: a destination that may have one call gets the next job soon after it has answered.
 func TestALineIsSentAsFastAsItsCallsAllow(t *testing.T) {
 	for calls, least := range map[int]int{1: 120, 2: 140, 4: 280} {

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// maxPending bounds the gates of destinations that wait to be told.
-	maxPending = 10_000
 	// unreadFor is how long after this daemon others may read that a destination was changed. A gate closed meanwhile may be about the
 	// old address; this daemon judges the new one itself.
 	unreadFor = 3 * time.Second
@@ -35,9 +33,6 @@ type gates struct {
 
 // moveGate tells the other daemons that a gate is closed as its breaker is, or open if b is nil. A sink has a gate without a destination.
 func (gs *gates) moveGate(gate destinationKey, b *breaker, told func(first bool), now instant) {
-	if gate.name != "" && len(gs.pending) >= maxPending {
-		return
-	}
 	g := gateMove{delivery.Gate{Sink: gate.sink, Destination: gate.name, At: now.wall}, told}
 	if g.told == nil {
 		g.told = gs.pending[gate].told
@@ -78,7 +73,9 @@ func (gs *gates) tellGates() {
 					continue
 				}
 				s := gs.sinkByID(gate.sink)
-				if _, s.moving = gs.pending[gate]; g.Until.IsZero() { // not before: the store would say that it is closed
+				_, more := gs.pending[gate]
+				s.moving = more || err != nil && !g.Until.IsZero() // then the store says that it is open, until the next probe closes or opens it
+				if g.Until.IsZero() {                              // not before: the store would say that it is closed
 					gs.askSoon(s, now)
 				}
 			}

@@ -33,25 +33,26 @@ func (q *queue) needsTurn(j *delivery.Job) bool {
 
 // turnAway takes the jobs out of their queues that have to wait for their keys. Those that have left them give their turns up.
 func (p *Pacer) turnAway(answers []keyAsk, now instant) {
-	var turns map[*delivery.Job]keyAsk
+	if len(answers) == 0 {
+		return
+	}
+	turns, queues := map[*delivery.Job]keyAsk{}, map[*queue]bool{}
 	for _, a := range answers {
 		if a.leave == nil {
 			continue
 		}
-		if turns == nil {
-			turns = map[*delivery.Job]keyAsk{}
-		}
 		turns[a.job] = a
-	}
-	for _, a := range turns {
 		if q := p.queues.byID[a.campaign.ID]; q != nil {
-			p.moveOut(q, func(_ int64, j *delivery.Job) bool { return turns[j].leave != nil }, func(j *delivery.Job) placement {
-				answer := turns[j].answer
-				delete(turns, j)
-				return p.keptBack(q, j, answer, now)
-			}, now)
-			p.refill(q, now)
+			queues[q] = true
 		}
+	}
+	for q := range queues {
+		p.moveOut(q, func(_ int64, j *delivery.Job) bool { return turns[j].leave != nil }, func(j *delivery.Job) placement {
+			answer := turns[j].answer
+			delete(turns, j)
+			return p.keptBack(q, j, answer, now)
+		}, now)
+		p.refill(q, now)
 	}
 	for _, a := range turns {
 		a.leave()

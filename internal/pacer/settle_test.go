@@ -2,8 +2,11 @@ package pacer
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +285,56 @@ func TestAGateIsOpenedByHand(t *testing.T) {
 		f.daemons[0].SeeGates(nil)
 		time.Sleep(3 * time.Second)
 		atLeast(t, f.count("c"), 8, "sent")
+	})
+}
+
+// unheard is a store that hears of no gate for a while.
+type unheard struct {
+	Gates
+	until time.Time
+
+	mu     sync.Mutex
+	closed []delivery.Gate
+}
+
+func (u *unheard) MoveGates(ctx context.Context, gates []delivery.Gate) ([]string, error) {
+	if time.Now().Before(u.until) {
+		return nil, errors.New("it does not answer")
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = slices.DeleteFunc(slices.Clone(gates), func(g delivery.Gate) bool { return g.Until.IsZero() })
+	return u.Gates.MoveGates(ctx, gates)
+}
+
+// list returns the gates that are closed.
+func (u *unheard) list() []delivery.Gate {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.closed
+}
+
+// TestAWaitThatTheStoreHasNotHeardOf is kept by the daemon whose sink asked for it, which tells the store with its next try.
+func TestAWaitThatTheStoreHasNotHeardOf(t *testing.T) {
+	var gates *unheard
+	adjust := func(o *Options) {
+		gates = &unheard{Gates: o.Gates, until: time.Now().Add(5 * time.Second)}
+		o.Gates = gates
+	}
+	one(t, newBook(campaign("c", 100)), adjust, func(t *testing.T, f *fleet) {
+		f.receiver.max = 4
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Minute}))
+		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100))
+		for range 20 {
+			time.Sleep(time.Second)
+			f.daemons[0].SeeGates(gates.list())
+		}
+		atMost(t, f.count("c"), 4+5, "requests in twenty seconds, of which five are tries")
+		exactly(t, len(gates.list()), 1, "gates are closed at the store")
+		f.receiver.setAnswer(nil)
+		time.Sleep(time.Minute)
+		exactly(t, len(gates.list()), 0, "gates are closed at the store once it takes jobs again")
+		atLeast(t, f.count("c"), 100, "sent")
 	})
 }
 
