@@ -1055,7 +1055,8 @@ END $$;
 
 -- Daemons have no right to change destinations but by the next two functions.
 
--- destinations_fail notes since when each of the destinations has failed, null for one that works again. An earlier time stays. A daemon
+-- destinations_fail notes since when each of the destinations has failed, null for one that works again. An earlier time stays. None is
+-- before the last change of the row, which may say that it worked: a daemon that fails alone does not hear of the success of another. A daemon
 -- that disables a destination may miss a success that another daemon is about to note, so a success that is noted within a minute enables
 -- what a daemon has disabled.
 CREATE FUNCTION pacer.destinations_fail(ids text[], since timestamptz[]) RETURNS void
@@ -1065,7 +1066,7 @@ BEGIN
         RAISE insufficient_privilege USING MESSAGE = 'pacer.destinations_fail is for daemons';
     END IF;
     PERFORM 1 FROM pacer.destinations d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE; -- all daemons in the same order
-    UPDATE pacer.destinations d SET failing_since = f.since, disabled_at = NULL
+    UPDATE pacer.destinations d SET failing_since = CASE WHEN f.since IS NOT NULL THEN greatest(f.since, d.updated_at) END, disabled_at = NULL
     FROM unnest(ids, since) AS f (id, since)
     WHERE d.id = f.id AND (d.disabled_at IS NULL AND (d.failing_since IS NULL) <> (f.since IS NULL)
         OR f.since IS NULL AND d.ended_at > clock_timestamp() - interval '1 minute');

@@ -230,7 +230,8 @@ func TestDestinationsThatFail(t *testing.T) {
 		return s.Snapshot().Destination(id)
 	}
 	first, second := row("shop-0"), row("shop-1")
-	early, late := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+	begun := time.Now().Truncate(time.Millisecond)
+	early, late := begun.Add(time.Hour), begun.Add(2*time.Hour) // later than any change of the rows
 	note := func(since map[string]time.Time) {
 		t.Helper()
 		must(t, s.NoteFailing(t.Context(), since))
@@ -249,6 +250,11 @@ func TestDestinationsThatFail(t *testing.T) {
 	}
 	note(map[string]time.Time{"shop-1": {}, "shop-2": {}})
 	equal(t, "the second works, and fails since", row("shop-1").FailingSince, 0)
+	note(map[string]time.Time{"shop-1": begun.Add(-time.Hour)}) // as a daemon finds that did not hear of the success
+	if since := row("shop-1").FailingSince.Time(); since.Before(begun.Add(-time.Minute)) {
+		t.Errorf("the second fails since %s, and worked at %s", since, begun)
+	}
+	note(map[string]time.Time{"shop-1": {}})
 	seen := row("shop-0").Revision
 	disable("as it was before it changed", "shop-0", first.Revision, false)
 	disable("as it is", "shop-0", seen, true)
