@@ -82,11 +82,13 @@ func (t *Tracker) updateHolds(f *forecast, board *Board, listed map[string]*deli
 			e.SinkFault = hold.SinkFault(c.Sink)
 		}
 		e.Failure = board.Failure(e.Sink, e.Board.Destination)
-		e.Board.Idle = 0
 		sends := sent[delivery.CampaignHash(id)] > 0
 		if e.Board.Backlog.Total() > 0 {
 			at, known := h.moved[id]
-			if !known || sends || e.Board.Backlog.Total() <= e.Board.Early {
+			if !known {
+				at = e.Now.Add(-e.Board.Idle) // as the daemon found that led until now
+			}
+			if sends || e.Board.Backlog.Total() <= e.Board.Early {
 				at = e.Now
 			}
 			moved[id], e.Board.Idle = at, e.Now.Sub(at)

@@ -123,6 +123,43 @@ func TestNothingIsSent(t *testing.T) {
 	})
 }
 
+// TestAStallOutlivesItsLeader: the next one shows at once, and since when, that nothing is sent for no known reason.
+func TestAStallOutlivesItsLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		desk, snapshot := &table{parts: map[string]Left{}}, catalogOf(campaign("c", 10, 1))
+		a, b := newMember("a", desk, newShelf(), snapshot), newMember("b", desk, newShelf(), snapshot)
+		a.lane(1, 0, "c", 50)
+		b.lane(2, 0, "c", 50)
+		second := func(members ...*member) {
+			for _, m := range members {
+				m.exchange(t.Context())
+			}
+			time.Sleep(exchangeEvery)
+		}
+		begun := time.Now()
+		for range 60 {
+			second(a, b)
+		}
+		if a.since(t, "c", hold.Lane).Sub(begun).Abs() > time.Second {
+			t.Errorf("the first leader says since %s", a.since(t, "c", hold.Lane))
+		}
+		desk.leader = "" // it has died
+		for range 3 {
+			second(b)
+			if since := b.since(t, "c", hold.Lane); since.Sub(begun).Abs() > time.Second {
+				t.Fatalf("the next leader says since %s, it was %s", since, begun)
+			}
+		}
+		b.tallies = []delivery.Tally{{Campaign: "c"}}
+		second(b)
+		b.tallies = []delivery.Tally{{Campaign: "c", Sent: 1}}
+		second(b)
+		if b.holdings() != 0 {
+			t.Error("it is held although it sends")
+		}
+	})
+}
+
 // TestManyAreHeldAtOnce: the log stays readable, and warns of nothing that is meant to be.
 func TestManyAreHeldAtOnce(t *testing.T) {
 	testservices.Simulation(t)
