@@ -45,12 +45,8 @@ type Summary struct {
 	Summary []byte // nil: there is none
 }
 
-const (
-	// maxParts bounds the number of daemons whose parts an exchange holds.
-	maxParts = 256
-	// leadFor is how long a daemon leads that makes no summary: longer than the longest time between two exchanges.
-	leadFor = 4 * time.Second
-)
+// leadFor is how long a daemon leads that makes no summary: longer than the longest time between two exchanges.
+const leadFor = 4 * time.Second
 
 // RedisExchange is an Exchange in Redis. The data read and written each second grows with the number of daemons: only the daemon that
 // leads reads the parts of all, and the others read what it makes of them.
@@ -86,7 +82,7 @@ func failed(err error) error { return fmt.Errorf("exchange progress: %w", err) }
 // Swap implements Exchange.
 func (x *RedisExchange) Swap(ctx context.Context, daemon string, part []byte, sumUp func([]Left) []byte) (Summary, error) {
 	keys := []string{x.parts, x.leader, x.summary}
-	reply, err := leaveScript.Run(ctx, x.client, keys, daemon, part, keepFor.Milliseconds(), maxParts, leadFor.Milliseconds()).StringSlice()
+	reply, err := leaveScript.Run(ctx, x.client, keys, daemon, part, keepFor.Milliseconds(), leadFor.Milliseconds()).StringSlice()
 	if err != nil {
 		return Summary{}, failed(err)
 	}

@@ -7,20 +7,17 @@
 -- ARGV[1]  the daemon
 -- ARGV[2]  its part
 -- ARGV[3]  how long parts are kept after the last one was left, milliseconds
--- ARGV[4]  how many parts there may be; with as many there, a new daemon's is not left
--- ARGV[5]  how long a daemon leads that makes no summary, milliseconds
+-- ARGV[4]  how long a daemon leads that makes no summary, milliseconds
 -- Returns  microseconds of store time, the daemon that leads, the summary as stored ("" if there is none, or this daemon leads)
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 local part = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)) .. ' ' .. ARGV[2]
-if redis.call('HSET', KEYS[1], ARGV[1], part) == 1 and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[4]) then
-    redis.call('HDEL', KEYS[1], ARGV[1])
-end
+redis.call('HSET', KEYS[1], ARGV[1], part)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local leader = redis.call('GET', KEYS[2])
 if not leader then
     leader = ARGV[1]
-    redis.call('SET', KEYS[2], leader, 'PX', ARGV[5])
+    redis.call('SET', KEYS[2], leader, 'PX', ARGV[4])
 end
 if leader == ARGV[1] then
     return {now, leader, ''}
