@@ -61,7 +61,6 @@ type Fallback struct {
 	quotas    map[string]*seenQuota
 	shards    []seenShard
 	owing     map[*seenQuota]bool // those with units to be charged
-	local     *model.Store        // of the latest outages
 }
 
 // Options configure a Fallback.
@@ -86,7 +85,10 @@ func New(o Options) *Fallback {
 			Name: "pacer_local_granted_total", Help: "Units granted while the quota store did not answer, by policy.",
 		}, []string{"policy"}),
 		campaigns: map[string]*seenCampaign{}, quotas: map[string]*seenQuota{},
-		owing: map[*seenQuota]bool{}, local: model.NewStore(),
+		owing: map[*seenQuota]bool{},
+	}
+	for i := range f.shards {
+		f.shards[i].local = model.NewStore()
 	}
 	for _, p := range []string{delivery.PolicyLocalShare, delivery.PolicyOpen} {
 		f.granted.WithLabelValues(p)
@@ -127,13 +129,7 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v := f.campaigns[ask.Campaign.ID]
-	if v == nil {
-		return false
-	}
-	if v.spec != ask.Campaign {
-		f.link(v, ask.Campaign)
-	}
+	v := f.campaign(ask.Campaign) // policyOf found a binding quota
 	g := v.home
 	f.fail(g, now)
 	start, known := v.begin(ask)
@@ -159,7 +155,7 @@ func (f *Fallback) Grant(now int64, ask *delivery.Ask, out *delivery.Granted) bo
 
 // take asks the local limiter.
 func (f *Fallback) take(now int64, v *seenCampaign, a delivery.Ask, out *delivery.Granted) {
-	*out = f.local.Take(now, "local", []delivery.Ask{a}).Items[0]
+	*out = v.home.local.Take(now, "local", []delivery.Ask{a}).Items[0]
 	if out.Units > 0 {
 		v.last = out.First.Advance(out.Units-1, out.Rate).Micros()
 		for _, q := range v.quotas {
@@ -217,7 +213,7 @@ func (f *Fallback) Spent() [][]Charge {
 	lists := make([][]Charge, len(f.shards))
 	for q := range f.owing {
 		shard := shards.Of(uint64(q.spec.Shard), len(f.shards))
-		lists[shard] = append(lists[shard], q.charges(f.local)...)
+		lists[shard] = append(lists[shard], q.charges(f.shards[shard].local)...)
 		q.unpaid, q.before, q.paidAt = 0, q.paidAt, q.latest
 	}
 	clear(f.owing)
@@ -271,7 +267,7 @@ func (f *Fallback) Refund(g delivery.Grant) {
 		}
 	}
 	g.Revision, g.From.Campaign = v.version, local
-	f.local.Refund(0, []delivery.Grant{g})
+	v.home.local.Refund(0, []delivery.Grant{g})
 }
 
 // fail records that a shard did not answer.
@@ -287,7 +283,7 @@ func (f *Fallback) fail(g *seenShard, now int64) {
 func (f *Fallback) Forget(shard int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shards[shard] = seenShard{}
+	f.shards[shard] = seenShard{local: f.shards[shard].local}
 	for _, v := range f.campaigns {
 		if v.shard == shard {
 			v.first, v.at, v.last = 0, 0, 0

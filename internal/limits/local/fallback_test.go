@@ -429,6 +429,14 @@ func serve(f *Fallback, s *model.Store, now int64, node string, c *delivery.Camp
 	return reply.Items[0]
 }
 
+// serveIn lets a shard serve the campaign.
+func serveIn(shard int, f *Fallback, s *model.Store, now int64, c *delivery.Campaign) {
+	asks := []delivery.Ask{ask(c, 1)}
+	reply := s.Take(now, "n", asks)
+	reply.Clocks[0].Shard = shard
+	f.Observe(asks, &reply)
+}
+
 // served is a fallback that has seen a store serve the campaign for a while, until the returned time.
 func served(f *Fallback, s *model.Store, c *delivery.Campaign) int64 {
 	now := epoch
@@ -607,7 +615,7 @@ func TestWhatAFailedChargeLeavesIsChargedLater(t *testing.T) {
 		now += recently + second
 		serve(f, s, now, "n", c, 1)
 	}
-	if f.local.Peek(0, []*delivery.Quota{f.quotas["q"].counting()})[0].Remaining != model.MaxLimit {
+	if f.shards[0].local.Peek(0, []*delivery.Quota{f.quotas["q"].counting()})[0].Remaining != model.MaxLimit {
 		t.Error("local grants are remembered after all")
 	}
 }
@@ -656,6 +664,50 @@ func TestShardsForgetByTheirOwnClocks(t *testing.T) {
 	f.Observe(nil, &delivery.TakeReply{Clocks: []delivery.ShardClock{{Shard: 1, Now: now + 2*unseenAfter}}})
 	if got := drain(f, now, now+5*second, c); len(got) == 0 {
 		t.Error("nothing is granted for a campaign that was served a moment ago")
+	}
+}
+
+// A campaign that has left its quota, and with it the shard, goes on to be answered by another one. That ends no outage of the first.
+func TestWhoHasLeftAShardSaysNothingOfIt(t *testing.T) {
+	t.Parallel()
+	f := New(Options{Shards: 2, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	q := localShare(windows(1_000, time.Second))
+	c, left := campaign(100, q), campaign(100, q)
+	left.ID = "left"
+	serveIn(0, f, model.NewStore(), epoch, left)
+	now, free, other := served(f, model.NewStore(), c), *left, model.NewStore()
+	free.Revision, free.Quotas = 2, nil
+	granted := int64(0)
+	for end := now + 5*second; now < end; now += quantum {
+		for _, g := range drain(f, now, now+1, c) {
+			granted += g.Units
+		}
+		serveIn(1, f, other, now+1, &free)
+	}
+	if granted < 300 {
+		t.Errorf("%d units in 5 s without the shard, of 100 a second", granted)
+	}
+}
+
+// Shards have clocks of their own: what is granted without one of them lies on its clock.
+func TestLocalSlotsLieOnTheClockOfTheirShard(t *testing.T) {
+	t.Parallel()
+	f := New(Options{Shards: 2, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	q, ahead := localShare(windows(1_000, time.Second)), localShare(windows(1_000, time.Second))
+	ahead.ID, ahead.Shard = "ahead", 1
+	c, other := campaign(100, q), campaign(100, ahead)
+	other.ID = "other"
+	offset := 5 * second
+	s, there := model.NewStore(), model.NewStore()
+	now := served(f, s, c)
+	for at := now - 5*second; at < now; at += quantum {
+		serveIn(1, f, there, at+offset, other)
+	}
+	drain(f, now+offset, now+offset+3*second, other)
+	for _, g := range drain(f, now, now+3*second, c) {
+		if first := g.First.Micros(); g.GrantedAt > now+3*second || first > now+3*second+horizon {
+			t.Fatalf("a slot %d µs after the begin, granted %d µs after it", first-now, g.GrantedAt-now)
+		}
 	}
 }
 

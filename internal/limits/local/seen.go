@@ -1,7 +1,6 @@
 package local
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -41,6 +40,7 @@ type seenShard struct {
 	daemons   recent          // of the fleet
 	announced map[string]bool // policies that were logged
 	pruned    int64           // when its campaigns that are not asked for were forgotten last
+	local     *model.Store    // grants of the latest outages, on the shard's clock
 }
 
 // recent is the largest of the numbers seen in the last one to two spans of recently. since is store time, in
@@ -117,17 +117,9 @@ func (f *Fallback) Observe(asks []delivery.Ask, reply *delivery.TakeReply) {
 }
 
 func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
-	c, now := ask.Campaign, g.GrantedAt
-	v := f.campaigns[c.ID]
+	v, now := f.campaign(ask.Campaign), g.GrantedAt
 	if v == nil {
-		if _, ok := f.homeOf(c); !ok {
-			return
-		}
-		v = &seenCampaign{weight: 1}
-		f.campaigns[c.ID] = v
-	}
-	if v.spec != c {
-		f.link(v, c)
+		return
 	}
 	if now-v.at > recently {
 		v.first = now
@@ -149,11 +141,38 @@ func (f *Fallback) see(ask *delivery.Ask, g *delivery.Granted) {
 	}
 }
 
-// link connects a campaign to its quotas and their shard.
-func (f *Fallback) link(v *seenCampaign, c *delivery.Campaign) {
-	for _, q := range v.quotas {
-		delete(q.users, c.ID)
+// campaign returns what is known of a campaign in the shard of its binding quotas; nil if it has none. Nothing is known yet of one that
+// has moved there: the shards have different clocks, and the other one's answers say nothing about this one.
+func (f *Fallback) campaign(c *delivery.Campaign) *seenCampaign {
+	v := f.campaigns[c.ID]
+	if v != nil && v.spec == c {
+		return v
 	}
+	shard, bound := f.homeOf(c)
+	if v != nil {
+		f.unlink(v)
+	}
+	if !bound {
+		return nil
+	}
+	if v == nil || v.home != &f.shards[shard] {
+		v = &seenCampaign{home: &f.shards[shard], shard: shard, weight: 1}
+	}
+	f.link(v, c)
+	return v
+}
+
+// unlink forgets a campaign.
+func (f *Fallback) unlink(v *seenCampaign) {
+	for _, q := range v.quotas {
+		delete(q.users, v.spec.ID)
+	}
+	delete(f.campaigns, v.spec.ID)
+}
+
+// link connects a campaign to its quotas.
+func (f *Fallback) link(v *seenCampaign, c *delivery.Campaign) {
+	f.campaigns[c.ID] = v
 	v.spec, v.quotas = c, nil
 	for _, spec := range c.Quotas {
 		if !binding(spec, c.ID) {
@@ -167,9 +186,6 @@ func (f *Fallback) link(v *seenCampaign, c *delivery.Campaign) {
 		q.become(spec)
 		q.users[c.ID] = v
 		v.quotas = append(v.quotas, q)
-	}
-	if shard, ok := f.homeOf(c); ok {
-		v.shard, v.home = shard, &f.shards[shard]
 	}
 }
 
@@ -212,22 +228,18 @@ func (f *Fallback) answer(g *seenShard, now int64) {
 // prune removes campaigns of a shard, and quotas, that have not been asked for within unseenAfter. It forgets local grants once all are
 // charged, and no charge of them can be under way, which may fail.
 func (f *Fallback) prune(g *seenShard, now int64) {
-	for id, v := range f.campaigns {
-		if v.home != g || now-v.at <= unseenAfter || g.failing {
-			continue
+	for _, v := range f.campaigns {
+		if v.home == g && now-v.at > unseenAfter && !g.failing {
+			f.unlink(v)
 		}
-		for _, q := range v.quotas {
-			delete(q.users, id)
-		}
-		delete(f.campaigns, id)
 	}
 	for id, q := range f.quotas {
 		if len(q.users) == 0 && q.unpaid == 0 {
 			delete(f.quotas, id)
 		}
 	}
-	if len(f.owing) == 0 && !slices.ContainsFunc(f.shards, func(g seenShard) bool { return g.failing || g.lasted }) {
-		f.local = model.NewStore()
+	if len(f.owing) == 0 && !g.failing && !g.lasted {
+		g.local = model.NewStore()
 	}
 }
 
