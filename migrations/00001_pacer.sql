@@ -1167,6 +1167,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- number_moved gives the campaigns of a quota a new revision when the quota begins to be counted in a shard of the store, or ends to be:
+-- their slots are granted in another one from then on, and daemons that do not know of that yet must be refused in the first.
+CREATE FUNCTION pacer.number_moved() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pacer.campaigns SET revision = revision + 1
+    WHERE revision >= 0 AND id IN (SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = NEW.id)
+        AND (SELECT s.shards FROM pacer.store s) > 1;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER d_moved AFTER UPDATE OF mode ON pacer.quotas
+    FOR EACH ROW WHEN ((OLD.mode = 'eventual') <> (NEW.mode = 'eventual')) EXECUTE FUNCTION pacer.number_moved();
+
 -- number_removal gives the removals of a transaction a number, once. No row is left to carry it. A daemon that sees the number move reads
 -- everything again.
 CREATE FUNCTION pacer.number_removal() RETURNS trigger

@@ -39,6 +39,27 @@ func TestWindowsAndLinksNumberTheirRows(t *testing.T) {
 	}
 }
 
+// TestAQuotaThatChangesItsStoreNumbersItsCampaigns: their slots move to another shard, if there are several.
+func TestAQuotaThatChangesItsStoreNumbersItsCampaigns(t *testing.T) {
+	t.Parallel()
+	conn := connected(t, migrated(t))
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('linked'), ('other')`)
+	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
+	run(t, conn, `INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) VALUES ('linked', 'q')`)
+	for _, c := range []struct{ change, anew string }{
+		{`UPDATE pacer.quotas SET mode = 'eventual'`, ""},
+		{`UPDATE pacer.store SET shards = 2`, ""},
+		{`UPDATE pacer.quotas SET mode = 'strict'`, "linked"},
+		{`UPDATE pacer.quotas SET mode = 'shadow'`, ""},
+		{`UPDATE pacer.quotas SET mode = 'eventual'`, "linked"},
+	} {
+		seen := value[int64](t, conn, `SELECT last_value FROM pacer.revisions`)
+		run(t, conn, c.change)
+		anew := `SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM pacer.campaigns WHERE revision > $1`
+		equal(t, "new revisions after "+c.change, value[string](t, conn, anew, seen), c.anew)
+	}
+}
+
 // TestShards: new quotas are spread over the shards there are, stay where they are, and hold their shard.
 func TestShards(t *testing.T) {
 	t.Parallel()

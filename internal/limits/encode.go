@@ -187,7 +187,7 @@ func (b *takeBatch) ask(a *delivery.Ask, cost int, out *delivery.Granted) {
 }
 
 // counts reports whether the scripts count for the quota.
-func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
+func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && inShard(q) }
 
 // quotasOf are the places in the batch of the campaign's quotas.
 func (b *takeBatch) quotasOf(a *delivery.Ask) (places []int64) {

@@ -9,11 +9,11 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 )
 
-// homeOf is the shard of a campaign: that of its quotas, which share one. The shard of a campaign without quotas
-// in the store is chosen by its id.
+// homeOf is the shard of a campaign: that of its quotas, which share one, whether they have windows yet or not. The shard of a campaign
+// without quotas in the store is chosen by its id. A change of its home changes its revision, which stopOldShard relies on.
 func homeOf(c *delivery.Campaign, count int) int {
 	for _, q := range c.Quotas {
-		if counts(q) {
+		if inShard(q) {
 			return shards.Of(uint64(q.Shard), count)
 		}
 	}
@@ -22,11 +22,14 @@ func homeOf(c *delivery.Campaign, count int) int {
 	return shards.Of(uint64(h.Sum32()), count)
 }
 
+// inShard reports whether the windows of a quota are kept in a shard, as the database has it.
+func inShard(q *delivery.Quota) bool { return q.Mode != delivery.ModeEventual }
+
 // oneHome is an error if the campaign's quotas live in several shards.
 func oneHome(c *delivery.Campaign, count int) error {
 	home := homeOf(c, count)
 	for _, q := range c.Quotas {
-		if shard := shards.Of(uint64(q.Shard), count); counts(q) && shard != home {
+		if shard := shards.Of(uint64(q.Shard), count); inShard(q) && shard != home {
 			return fmt.Errorf("campaign %s: quota %s lives in shard %d of the store, another of its quotas in shard %d; "+
 				"all of them have to live in one", c.ID, q.ID, shard, home)
 		}

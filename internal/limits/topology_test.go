@@ -38,7 +38,8 @@ func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
 	}{
 		{"one", []*delivery.Quota{a, c}, 1, ""},
 		{"in shadow", []*delivery.Quota{b}, 3, ""},
-		{"what does not count", []*delivery.Quota{empty, soft, a}, 1, ""},
+		{"what does not count", []*delivery.Quota{soft, a}, 1, ""},
+		{"without windows yet", []*delivery.Quota{soft, empty}, 2, ""},
 		{"two", []*delivery.Quota{soft, b, a}, 3, "campaign c: quota a lives in shard 1 of the store, another of its quotas in shard 3"},
 	} {
 		of := campaign(1, tc.quotas...)
@@ -51,7 +52,7 @@ func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
 	}
 	spread := map[int]int{}
 	for i := range 400 {
-		free := campaign(1, empty)
+		free := campaign(1, soft)
 		free.ID = fmt.Sprint(i)
 		spread[homeOf(free, 4)]++
 	}
@@ -299,7 +300,7 @@ func TestACampaignThatMovesKeepsItsRate(t *testing.T) {
 	}
 	other := quotaIn(1-homeOf(campaign(1), 2), 1000)
 	unlimited := *other
-	unlimited.Revision, unlimited.Windows = 0, nil // counts nothing, so that the campaign's id says where it lives
+	unlimited.Revision, unlimited.Windows = 0, nil // counts nothing, and its campaigns stay
 	for name, c := range map[string]struct{ before, after *delivery.Campaign }{
 		"another quota":           {perMinute(1, quotaIn(0, 1000)), perMinute(2, quotaIn(1, 1000))},
 		"windows for its quota":   {perMinute(1, &unlimited), perMinute(1, other)},
