@@ -1,5 +1,7 @@
 package delivery
 
+import "slices"
+
 import "time"
 
 // Ask is one campaign's part of a take: what a daemon would like to reserve on the campaign's timeline. Units
@@ -82,9 +84,18 @@ type Granted struct {
 	From Provenance
 }
 
-// Grant is what the daemon holds after the ask; Units may be 0.
+// Grant is what the daemon holds after the ask; Units may be 0. It does not name quotas that have counted only a part of it: of what is
+// handed back, nobody knows whether they did.
 func (g *Granted) Grant() Grant {
-	return Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision, From: g.From}
+	from := g.From
+	if len(g.Shadowed) > 0 {
+		campaign := *from.Campaign
+		campaign.Quotas = slices.DeleteFunc(slices.Clone(campaign.Quotas), func(q *Quota) bool {
+			return slices.ContainsFunc(g.Shadowed, func(s Shadowed) bool { return s.Quota == q.ID })
+		})
+		from.Campaign = &campaign
+	}
+	return Grant{First: g.First, Rate: g.Rate, Units: g.Units, GrantedAt: g.GrantedAt, Revision: g.Revision, From: from}
 }
 
 // Shadowed is what a quota in shadow mode would have denied.
@@ -97,7 +108,7 @@ type Shadowed struct {
 type Provenance struct {
 	Shard int   // whose clock the slots and GrantedAt are on
 	Epoch int64 // of the shard's data, 0 where it is not watched
-	// Campaign is the campaign as it was asked for; its quotas are those that were debited.
+	// Campaign is the campaign as it was asked for; the quotas of a Grant's are those that were debited.
 	Campaign *Campaign
 }
 

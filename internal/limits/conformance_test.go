@@ -144,6 +144,29 @@ func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
 	})
 }
 
+// TestAShadowQuotaGetsBackWhatItCounted, and no more: once it is strict, it grants what its window has not counted.
+func TestAShadowQuotaGetsBackWhatItCounted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(20, time.Hour), Mode: delivery.ModeShadow}
+		strict := *q
+		strict.Revision, strict.Mode = 2, ""
+		now := settle(s, epoch, campaign(1000, q))
+		for _, tc := range []struct{ want, back, counted int64 }{{10, 6, 4}, {50, 40, 20}, {30, 30, 20}} {
+			now += second
+			g := take1(s, now, "a", ask(campaign(1000, q), tc.want))
+			back := g.Grant()
+			back.First, back.Units = g.First.Advance(g.Units-tc.back, g.Rate), tc.back
+			s.Refund(now+1000, []delivery.Grant{back})
+			if counted := 20 - s.Peek(now+1000, []*delivery.Quota{q})[0].Remaining; g.Units != tc.want || counted != tc.counted {
+				t.Errorf("%d units were granted and %d handed back: %d are counted, want %d", g.Units, tc.back, counted, tc.counted)
+			}
+		}
+		if g := take1(s, now+second, "a", ask(campaign(1000, &strict), 5)); g.Units != 0 {
+			t.Errorf("%d units beyond the limit", g.Units)
+		}
+	})
+}
+
 func TestAFailOverNeverFallsBackBelowWhatIsHeld(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {
 		c := campaign(10)
