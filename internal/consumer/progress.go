@@ -27,6 +27,9 @@ func (s *source) progress() (p progress, dirty bool) {
 func (s *source) now() progress {
 	p := s.position.Position()
 	p.Metadata = offset.InTopic(p.Metadata, s.topic)
+	if s.lane != nil && s.lane.TakeFreed() {
+		s.wake.Send()
+	}
 	return progress{p, s.changes}
 }
 

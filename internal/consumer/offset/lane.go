@@ -131,8 +131,9 @@ func (l *Lane) OpenBytes() (bytes int64) {
 	return bytes
 }
 
-// Position returns the content of the next commit.
+// Position returns the content of the next commit. What lies before it may be deleted.
 func (l *Lane) Position() Position {
+	l.advance()
 	offset, metadata, trimmed := encodeLane(l.positions())
 	l.crowded = len(metadata) > maxMetadata/8*7
 	return Position{Offset: offset, Metadata: metadata, Trimmed: trimmed}
@@ -306,7 +307,8 @@ func (l *Lane) Probe() {
 // trim drops settled records at the front of the campaign, and the campaign if nothing of it is left before main.
 func (l *Lane) trim(c *campaign) {
 	if c.behind && c.next >= l.main {
-		c.behind, c.capped, c.capacity, c.chase, c.passing, c.uncounted = false, false, 0, false, false, false
+		l.stopChase(c)
+		c.behind, c.capped, c.capacity, c.uncounted = false, false, 0, false
 		c.left = 0 // zero already, unless the log or a commit has lost records
 	}
 	c.trim()

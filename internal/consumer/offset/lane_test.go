@@ -104,6 +104,8 @@ func (s *laneSim) read() { s.offer(s.readMain(5)) }
 func (s *laneSim) readBack() {
 	if from, _, ok := s.Candidate(); ok && from >= s.main {
 		s.t.Fatalf("catch-up from %d, but main is at %d", from, s.main)
+	} else if ok && from < s.commit.Offset {
+		s.t.Fatalf("catch-up from %d, whose records may be deleted up to %d", from, s.commit.Offset)
 	}
 	got, _ := s.catchUp(5)
 	s.offer(got)

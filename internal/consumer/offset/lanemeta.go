@@ -31,21 +31,27 @@ const (
 	maxLaneCount   = 1<<35 - 1 // what a commit keeps of a count, 5 bytes
 )
 
+// advance moves the positions of campaigns left behind over what was handed over already.
+func (l *Lane) advance() {
+	pending := slices.Sorted(maps.Keys(l.pending))
+	for _, c := range l.campaigns {
+		if c.behind && c.next < c.settledTo {
+			i, _ := slices.BinarySearch(pending, c.next)
+			if c.next = c.settledTo; i < len(pending) {
+				c.next = min(c.next, pending[i])
+			}
+			l.trim(c)
+		}
+	}
+	committed := l.Committed()
+	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o < committed }) // the log has lost them
+}
+
 // positions returns the content of a commit.
 func (l *Lane) positions() lanePositions {
 	p := lanePositions{main: l.main, entries: make([]laneEntry, 0, len(l.campaigns))}
-	pending := slices.Sorted(maps.Keys(l.pending))
 	for _, c := range l.campaigns {
 		low := c.low()
-		if c.behind && low == c.next && low < c.settledTo { // not one that was settled before the lane was restored
-			low = c.settledTo
-			if i, _ := slices.BinarySearch(pending, c.next); i < len(pending) {
-				low = min(low, pending[i])
-			}
-			if len(c.records) > 0 {
-				low = min(low, c.records[0].Offset)
-			}
-		}
 		p.entries = append(p.entries, laneEntry{hash: c.hash, low: low, settledTo: max(low, c.settledTo), waiting: c.waiting()})
 		for _, r := range c.records {
 			if r.Offset < c.settledTo && !r.Settled {
@@ -53,8 +59,6 @@ func (l *Lane) positions() lanePositions {
 			}
 		}
 	}
-	committed, _ := p.span()
-	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o < committed }) // the log has lost them
 	p.open = slices.AppendSeq(p.open, maps.Keys(l.pending))
 	slices.Sort(p.open)
 	slices.SortFunc(p.entries, func(a, b laneEntry) int {
