@@ -93,14 +93,11 @@ func Outdated(err error) bool { return errors.Is(err, kafka.IllegalGeneration) }
 // NamesMember reports whether err means that the group gave the member the ID that it has to join with.
 func NamesMember(err error) bool { return errors.Is(err, kafka.MemberIDRequired) }
 
-// Answered reports whether err, the outcome of a request, is the answer of a broker that works. A broker that refuses
-// will go on to refuse; one that is busy does not count.
-func Answered(err error) bool {
-	if err == nil || Fenced(err) {
-		return true
-	}
+// Declined reports whether err, of a commit, is an answer that the next one gets as well: the broker is not busy with itself. That the group
+// has moved on says nothing about the commit.
+func Declined(err error) bool {
 	code, ok := errors.AsType[kafka.Error](err)
-	return ok && !Busy(err) && !code.Temporary()
+	return NoTopic(err) || ok && !Busy(err) && !code.Temporary()
 }
 
 // Refused reports whether err lasts until an operator changes something, so that repeating the request is useless.

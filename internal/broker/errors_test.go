@@ -44,18 +44,17 @@ func TestNotWritten(t *testing.T) {
 	}
 }
 
-func TestAnswered(t *testing.T) {
+func TestDeclined(t *testing.T) {
 	for err, want := range map[error]bool{
-		nil: true, kafka.IllegalGeneration: true, kafka.OffsetMetadataTooLarge: true,
-		kafka.NotCoordinatorForGroup: false, kafka.RequestTimedOut: false, context.DeadlineExceeded: false,
+		kafka.OffsetMetadataTooLarge: true, kafka.TopicAuthorizationFailed: true, kafka.UnknownTopicOrPartition: true,
+		kafka.IllegalGeneration: false, kafka.NotCoordinatorForGroup: false, kafka.RequestTimedOut: false, context.DeadlineExceeded: false,
 	} {
-		wrapped := err
-		if err != nil {
-			wrapped = fmt.Errorf("commit: %w", err)
-		}
-		if got := Answered(wrapped); got != want {
+		if got := Declined(fmt.Errorf("commit: %w", err)); got != want {
 			t.Errorf("%v: %t", err, got)
 		}
+	}
+	if Declined(nil) {
+		t.Error("a commit that was accepted is declined")
 	}
 }
 

@@ -34,9 +34,7 @@ type committer struct {
 	sources func() []*source
 	kicked  retry.Signal // a commit is wanted soon
 	fenced  bool         // the group has gone on without this daemon: nothing can be committed any more
-	// answered is whether the last requests were answered, and not by a broker that is busy with itself: it will go on to refuse.
-	answered bool
-	heart    heart
+	heart   heart
 }
 
 func newCommitter(c *broker.Client, m *membership, mx *metrics, h *broker.Health) *committer {
@@ -66,7 +64,7 @@ func (c *committer) last(ctx context.Context) error {
 	var wait backoff
 	for {
 		err := c.commit(ctx, true)
-		if err == nil || c.answered && wait.failures >= lastAttempts || wait.pause(ctx) != nil {
+		if err == nil || !slices.ContainsFunc(c.sources(), (*source).pending) || wait.pause(ctx) != nil {
 			return err
 		}
 	}
@@ -77,7 +75,6 @@ var errPartlyCommitted = errors.New("some partitions were not committed")
 // commit sends requests for what has changed, also in partitions that back off if all is true. It returns an error when something
 // is left to try again.
 func (c *committer) commit(ctx context.Context, all bool) (err error) {
-	c.answered = true
 	member, _ := c.member.now() // before the positions: those of a partition that moves meanwhile are refused
 	began, size, sent := time.Now(), 0, map[*source]progress{}
 	for _, s := range c.sources() {
@@ -123,12 +120,11 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 		if s.answered(p, outcome); outcome == nil {
 			continue
 		}
-		if err == nil || broker.Fenced(outcome) || broker.Answered(err) && !broker.Fenced(err) {
+		if err == nil || broker.Fenced(outcome) {
 			err = outcome
 		}
 	}
 	if c.member.outdated(member, err) {
-		c.answered = false
 		return err // it is repeated as one of the generation that the member has by then
 	}
 	return c.classify(err)
@@ -137,7 +133,6 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 // classify classifies an error. A commit that is fenced is dropped: the partitions have other owners now, which continue
 // from the last accepted commit.
 func (c *committer) classify(err error) error {
-	c.answered = c.answered && broker.Answered(err)
 	switch {
 	case err == nil:
 		c.metrics.commits.WithLabelValues(resultOK).Inc()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,6 +130,47 @@ func TestCommitsOfManyPartitionsFit(t *testing.T) {
 		}
 		if err := c.commit(t.Context(), true); err != nil || left() > 0 {
 			t.Errorf("then %d partitions are not committed: %v", left(), err)
+		}
+	})
+}
+
+// The last commit goes on without a topic that is gone: a stop would wait for it until its time is over.
+func TestTheLastCommitDoesNotWaitForATopicThatIsGone(t *testing.T) {
+	r := inProcess(t, 1, 0)
+	c, sources := r.committing(r.broker(), broker.Member{Group: r.opt.Group, Generation: -1}, 2) // the topic has one partition
+	for _, src := range sources {
+		src.changes++
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := c.last(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("%v, and its time: %v", err, ctx.Err())
+	}
+	if src := sources[0]; src.changes != src.acked {
+		t.Error("the other partition is not committed")
+	}
+}
+
+// A partition that moves waits for its last commit also while the group refuses those of the generation before, as long as a join takes.
+func TestAFlushOutlastsAJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(1 << 20)
+		s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), func() {})
+		flushed := make(chan error, 1)
+		go func() { flushed <- s.flush(t.Context()) }()
+		p, _ := s.progress()
+		for range 2 * lastAttempts {
+			s.answered(p, kafka.IllegalGeneration)
+			synctest.Wait()
+		}
+		select {
+		case err := <-flushed:
+			t.Fatalf("it ended before its commit was accepted: %v", err)
+		default:
+		}
+		s.answered(p, nil)
+		if err := <-flushed; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (s *source) answered(p progress, err error) {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.commitFailures++
-		if broker.Answered(err) || broker.NoTopic(err) {
+		if broker.Declined(err) {
 			s.refusals++
 		}
 		s.commitAfter = time.Now().Add(commitBackoff.Delay(s.commitFailures))
@@ -48,6 +48,13 @@ func (s *source) answered(p progress, err error) {
 		s.acked, s.committed = max(s.acked, p.changes), p.Offset
 	}
 	signal(&s.onMove)
+}
+
+// pending reports whether there is something to commit that the broker has not refused again and again.
+func (s *source) pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.fenced && s.changes != s.acked && s.refusals < lastAttempts
 }
 
 var errRefused = errors.New("the broker refuses it")
