@@ -59,7 +59,8 @@ func (r *Relay) logTooLarge(box *outbox, to broker.Partition, it *item, err erro
 	log := r.opts.Logger.With("topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
 		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", box.large(), "error", err)
 	if it.result != nil {
-		log.Error("the event of a job is larger than its topic takes; it is written without keys, headers and answer: raise max.message.bytes")
+		log.Error("the event of a job is larger than its topic takes; it is written without keys, headers and answer, and not at all if it is " +
+			"too large even so: raise max.message.bytes")
 		return
 	}
 	log.Error("a job is larger than its topic takes; it stays open and is tried again: raise max.message.bytes")

@@ -172,6 +172,10 @@ func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
 				if left := r.Drain(ctx); left != 0 || s.count() != 1 || s.twice != 0 || r.m.Total("results") != c.events || r.log.Count("ERROR") != 1 {
 					t.Errorf("%d settled, %d events, %d left; logged %q", s.count(), r.m.Total("results"), left, r.log.Lines(""))
 				}
+				written := float64(c.events)
+				r.shows(map[string]float64{
+					"pacer_results_written_total": written, "pacer_results_shortened_total": written, "pacer_results_waiting": 0,
+				})
 			}, withResults)
 		})
 	}

@@ -95,6 +95,9 @@ func (t *turn) settle(items []*item) {
 		if f := it.result; f != nil {
 			results++
 			m.results.Inc()
+			if f.short {
+				m.short.Inc()
+			}
 			f.next.Settle(it.job, f.outcome)
 			continue
 		}
@@ -134,10 +137,13 @@ func (t *turn) tooLarge(to broker.Partition, it *item, err error) *broker.Chunk[
 	case f == nil:
 		t.fail(place{at: to, large: true}, []*item{it}, err)
 	case f.short:
-		t.settle([]*item{it})
+		f.next.Settle(it.job, f.outcome)
+		t.relay.mu.Lock()
+		defer t.relay.mu.Unlock()
+		t.open--
+		t.box.results--
 	default:
 		f.short = true
-		t.relay.metrics.short.Inc()
 		return &broker.Chunk[*item]{To: to, Items: []*item{it}}
 	}
 	return nil
