@@ -30,6 +30,9 @@ type check struct {
 // which jobs were counted.
 const capped = -1_000_000_000_000_000
 
+// foreign is the script's answer for a value whose hash is none.
+const foreign = -4_000_000_000_000_000
+
 // farthest is how far ahead a turn that is reserved may be, in milliseconds.
 const farthest = 3_600_000
 

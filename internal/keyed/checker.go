@@ -160,7 +160,7 @@ func (c *Checker) failing(g *group) bool {
 
 // passes reports whether the quota of a check lets jobs pass although it cannot be asked.
 func (c *Checker) passes(k *check) bool {
-	return k.quota.OnStoreFailure == delivery.PolicyOpen && c.shards[c.shardOf(k)].FailsFor() >= openAfter
+	return k.quota.OnStoreFailure == delivery.PolicyOpen && (errors.Is(k.err, errForeign) || c.shards[c.shardOf(k)].FailsFor() >= openAfter)
 }
 
 // Refuse marks the jobs that lack a key of a keyed quota, or are heavier than a window of it allows.
@@ -312,7 +312,8 @@ func (c *Checker) hold(g *group, r delivery.Result) {
 }
 
 var (
-	errLate  = errors.New("the check waited for too long")
-	errShort = errors.New("the script did not answer all checks")
-	errLost  = errors.New("the shard's data is being looked for or rebuilt")
+	errLate    = errors.New("the check waited for too long")
+	errShort   = errors.New("the script did not answer all checks")
+	errLost    = errors.New("the shard's data is being looked for or rebuilt")
+	errForeign = errors.New("another program has overwritten the key's hash: delete it")
 )

@@ -55,8 +55,11 @@ func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value str
 		Args: []any{i.field(), asked(what, 1, false, windows), 0, ahead(q.Keys[value].HeldUntil, now), 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
-	if err == nil && len(replies) != 1 {
+	switch {
+	case err == nil && len(replies) != 1:
 		err = errShort
+	case err == nil && replies[0] == int64(foreign):
+		return nil, fmt.Errorf("%s: %w", i.spelled(d.KeyPrefix, shard), errForeign)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,13 @@ const hashBits = 18
 func (i id) hash(prefix string, shard int) string {
 	n := binary.BigEndian.Uint32(i[8:]) & (1<<hashBits - 1)
 	return shards.Tag(prefix, shard) + "k:" + string([]byte{byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// spelled is the key of the hash as redis-cli reads it between double quotes.
+func (i id) spelled(prefix string, shard int) string {
+	key := i.hash(prefix, shard)
+	bits := len(key) - 3
+	return fmt.Sprintf(`%s\x%02x\x%02x\x%02x`, key[:bits], key[bits], key[bits+1], key[bits+2])
 }
 
 // field returns the field of its hash.

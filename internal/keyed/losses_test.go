@@ -3,6 +3,7 @@ package keyed
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -201,33 +202,68 @@ func TestWhatIsCountedIsGivenBack(t *testing.T) {
 	r.eventually("an attempt does", used(1))
 }
 
-// TestAValueThatCannotBeReadCostsItsKeyOnly: a value counts as none. If the script fails for a key, the others of its batch count nothing, and
-// are asked about again.
+// TestAValueThatCannotBeReadCostsItsKeyOnly: a value counts as none. Where another program has overwritten the hash, jobs of an open quota pass, and
+// those of a closed one wait. The log names the hash, and others of the batch are counted.
 func TestAValueThatCannotBeReadCostsItsKeyOnly(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, delivery.Quota{Windows: []delivery.Window{window(3, time.Hour)}})
-	ctx, bad, worse := context.Background(), idOf("cap", "bad"), idOf("cap", "worse")
-	if err := r.redis.HSet(ctx, bad.hash("pacer.", 0), bad.field(), "\x00\xa1x\x00\x00\x00").Err(); err != nil { // numbers, and a text
-		t.Fatal(err)
-	}
-	if err := r.redis.Set(ctx, worse.hash("pacer.", 0), "no hash", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if res := r.sendSoon(job("bad")); res.Class != delivery.Delivered {
-		t.Errorf("%+v for a value that cannot be read", res)
-	}
-	for range 5 { // more often than the limit
-		r.server.Freeze() // so that both are in one batch, after one in front
-		waiting := make(chan delivery.KeyAnswer, 3)
-		for _, key := range []string{"first", "good", "worse"} {
-			r.Count(r.askFor(job(key)), func(a delivery.KeyAnswer) { waiting <- a })
+	for _, policy := range []string{delivery.PolicyOpen, delivery.PolicyClosed} {
+		r := newRig(t, delivery.Quota{OnStoreFailure: policy, Windows: []delivery.Window{window(3, time.Hour)}})
+		var log syncBuffer
+		r.shards[0].log = slog.New(slog.NewTextHandler(&log, nil))
+		ctx, bad, worse := context.Background(), idOf("cap", "bad"), idOf("cap", "worse")
+		if err := r.redis.HSet(ctx, bad.hash("pacer.", 0), bad.field(), "\x00\xa1x\x00\x00\x00").Err(); err != nil { // numbers, and a text
+			t.Fatal(err)
 		}
-		r.server.Thaw()
+		if err := r.redis.Set(ctx, worse.hash("pacer.", 0), "no hash", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if res := r.sendSoon(job("bad")); res.Class != delivery.Delivered {
+			t.Errorf("%+v for a value that cannot be read", res)
+		}
 		for range 3 {
-			<-waiting
+			r.server.Freeze() // so that both are in one batch, after one in front
+			answers := map[string]chan delivery.KeyAnswer{}
+			for _, key := range []string{"first", "good", "worse"} {
+				answer := make(chan delivery.KeyAnswer, 1)
+				answers[key] = answer
+				r.Count(r.askFor(job(key)), func(a delivery.KeyAnswer) { answer <- a })
+			}
+			r.server.Thaw()
+			<-answers["first"]
+			if a := <-answers["good"]; a.SendBy == 0 && a != (delivery.KeyAnswer{}) { // it is late on a busy machine
+				t.Errorf("%s: %+v for another key", policy, a)
+			}
+			if a := <-answers["worse"]; a != (delivery.KeyAnswer{}) && (a.SendBy != 0) != (policy == delivery.PolicyOpen) {
+				t.Errorf("%s: %+v for a key that is no hash", policy, a)
+			}
+		}
+		if res := r.sendSoon(job("worse")); (res.Class == delivery.Delivered) != (policy == delivery.PolicyOpen) {
+			t.Errorf("%s: %+v for a key that is no hash", policy, res)
+		}
+		if _, err := r.Show(ctx, r.quota, "worse"); !errors.Is(err, errForeign) {
+			t.Errorf("%v", err)
+		}
+		spelled := fmt.Sprintf(`redis_key={pacer.0}k:\x%02x`, worse.hash("pacer.", 0)[len("{pacer.0}k:")])
+		if text := log.String(); strings.Count(text, "level=ERROR") != 1 || strings.Contains(text, "level=WARN") || !strings.Contains(text, spelled) {
+			t.Errorf("%s: the log lacks %s, or has more: %s", policy, spelled, text)
 		}
 	}
-	if res := r.sendSoon(job("good")); res.Class != delivery.Delivered {
-		t.Errorf("%+v for another key", res)
-	}
+}
+
+// syncBuffer is a log that others write.
+type syncBuffer struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (b *syncBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Builder.Write(line)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Builder.String()
 }

@@ -37,6 +37,8 @@ type shard struct {
 	unsure []*check   // the last batch, whose answers have not come: Redis may have executed it
 	run    shards.Run // of it
 	warned bool       // since Redis answered last
+
+	foreignAt time.Time // when the log last named a key that is no hash
 }
 
 func newShard(s shard) *shard {
@@ -111,9 +113,13 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 		s.log.Warn("keyed quotas cannot be read; their jobs wait, or are sent if on_store_failure is open", "error", err)
 	}
 	for i, k := range batch {
-		if err != nil {
+		switch {
+		case err != nil:
 			k.finish(0, err)
-		} else {
+		case answers[i] == foreign:
+			s.logForeign(k)
+			k.finish(0, errForeign)
+		default:
 			k.finish(answers[i], nil)
 		}
 	}
@@ -121,6 +127,18 @@ func (s *shard) send(batch []*check) (again []*check, err error) {
 		again = []*check{{what: settling, group: &group{}}}
 	}
 	return again, err
+}
+
+// foreignEvery is how often the log names a key that is no hash.
+const foreignEvery = time.Minute
+
+func (s *shard) logForeign(k *check) {
+	if time.Since(s.foreignAt) < foreignEvery {
+		return
+	}
+	s.foreignAt = time.Now()
+	s.log.Error("another program has overwritten a hash of keyed quotas; the jobs of its keys wait, or are sent if on_store_failure is open",
+		"quota", k.quota.ID, "redis_key", k.id.spelled(s.prefix, s.number), "remedy", "delete it")
 }
 
 func (s *shard) call(batch []*check) ([]int64, error) {

@@ -26,7 +26,7 @@ func TestTurnsKeepAllWindows(t *testing.T) {
 				jobs[i] = job("a")
 			}
 			for _, j := range jobs[:sent] {
-				r.send(j)
+				r.sendSoon(j)
 			}
 			r.reserve(jobs[sent:]...)
 			at := make([]time.Duration, 0, len(jobs))

@@ -18,10 +18,11 @@
 --   take  the time at which it was counted, negative; else the same as turn
 --   back, leave, hold  0
 --   show  how long the line is, how long the key is held, how long until a unit is free, and the units used of each window
+--   FOREIGN for any of these whose hash is none: another program has overwritten it
 -- or an error if the epoch, or the process that keeps it, is another one: the data was lost.
 
 local call, ceil, floor, max, min = redis.call, math.ceil, math.floor, math.max, math.min
-local HOUR, MINUTE, LATE, CAPPED = 3600000, 60000, 2000, -1000000000000000
+local HOUR, MINUTE, LATE, CAPPED, FOREIGN = 3600000, 60000, 2000, -1000000000000000, -4000000000000000
 local time = call('TIME')
 local now = time[1] * 1000 + floor(time[2] / 1000) - 1735689600000
 local after = now + 1 -- of an event of this call, which may lie in the millisecond that has begun
@@ -143,11 +144,13 @@ end
 
 -- A value that is none of these counts as none.
 local function load(hash, field)
-  local v = call('HGET', hash, field)
+  local found, v = pcall(call, 'HGET', hash, field)
+  local foreign = not found and string.find(type(v) == 'table' and v.err or v, 'WRONGTYPE', 1, true)
+  if not found and not foreign then error(v, 0) end
   local ok, s
   if v then ok, s = pcall(read, v) end
   if not ok then s = {empty = 0, held = 0, line = 0, idle = 0, sent = {}, turns = {}} end
-  s.new, s.late = not v, 0
+  s.new, s.late, s.foreign = not v, 0, foreign
   return s
 end
 
@@ -244,7 +247,11 @@ for i = 1, #KEYS - 2 do
       changed = turn > now or look(s.turns, windows, 1, now, now + HOUR) > now -- else the next one may go as well
     end
   end
-  if changed or moved then written[field], s.hash, s.windows = s, hash, windows end
+  if s.foreign then
+    answers[i] = FOREIGN
+  elseif changed or moved then
+    written[field], s.hash, s.windows = s, hash, windows
+  end
 end
 for field, s in pairs(written) do save(s.hash, field, s, s.windows) end
 if batch ~= 0 then call('SET', KEYS[#KEYS], cmsgpack.pack({math.abs(batch), answers}), 'PX', HOUR) end
