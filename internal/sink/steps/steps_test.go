@@ -262,6 +262,13 @@ func TestXML(t *testing.T) {
 	if res := open(t, c).Deliver(t.Context(), job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
 		t.Errorf("without a namespace: %+v", res)
 	}
+	c.Steps[0].Take["id"] = "xpath: starts-with(//x:Id, //x:Id)" // whose second argument may be no list of nodes
+	s = open(t, c)
+	for range 2 {
+		if res := s.Deliver(t.Context(), job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
+			t.Errorf("a path that has no value: %+v", res)
+		}
+	}
 }
 
 func TestProblems(t *testing.T) {

@@ -61,9 +61,7 @@ func (t *taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
 		if path := t.paths[name]; path == nil {
 			v = t.exprs[name].Run(a)
 		} else if root != nil {
-			t.mu.Lock()
-			v = evaluate(path, root)
-			t.mu.Unlock()
+			v = t.evaluate(path, root)
 		}
 		if v == nil {
 			missing = append(missing, name)
@@ -75,8 +73,12 @@ func (t *taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
 	return missing
 }
 
-// evaluate returns the value of a path: the text of the first node that it selects; nil if there is none.
-func evaluate(path *xpath.Expr, root *xmlquery.Node) any {
+// evaluate returns the value of a path: the text of the first node that it selects; nil if there is none, or if the answer has something
+// that a function of the path does not take, where package xpath panics.
+func (t *taking) evaluate(path *xpath.Expr, root *xmlquery.Node) (value any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() { _ = recover() }()
 	switch v := path.Evaluate(xmlquery.CreateXPathNavigator(root)).(type) {
 	case *xpath.NodeIterator:
 		if !v.MoveNext() {
