@@ -148,6 +148,15 @@ func (s *SMEV) Waiting() (n int) {
 	return n
 }
 
+// LoseAcks has SMEV give all responses again that it has given, as after a restore of its queue.
+func (s *SMEV) LoseAcks() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queue {
+		q.acked, q.from = false, time.Time{}
+	}
+}
+
 // Exceeded returns how many requests came beyond a limit of the supplier.
 func (s *SMEV) Exceeded() int {
 	s.mu.Lock()

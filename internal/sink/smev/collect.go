@@ -116,15 +116,15 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 	return r, nil
 }
 
-// handle writes a response to the topic, unless that was done, and acknowledges it. When the daemon ends, a response in progress has
-// finishTime left, so that few come twice.
+// handle writes a response to the topic, unless that was done, and acknowledges it. SMEV may give a response that it has acknowledged, when it
+// has lost that: it is acknowledged once more. When the daemon ends, a response in progress has finishTime left, so that few come twice.
 func (c *collector) handle(ctx context.Context, r *response) {
 	known, mine := c.memory.begin(r.ID)
 	if known != unknown {
 		c.metrics.again.Inc()
 	}
 	if !mine {
-		return // another goroutine has it, or it is acknowledged
+		return // another goroutine has it
 	}
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -132,13 +132,13 @@ func (c *collector) handle(ctx context.Context, r *response) {
 	defer stop()
 	state := known
 	defer func() { c.memory.end(r.ID, state) }()
-	if state != stored {
+	if state == unknown {
 		if !c.store(work, r) {
 			return
 		}
 		state = stored
 	}
-	if c.ack(work, r) {
+	if c.ack(work, r) && state == stored {
 		state = acked
 		c.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
 	}

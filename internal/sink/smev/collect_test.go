@@ -180,6 +180,25 @@ func TestResponsesThatCannotBeStored(t *testing.T) {
 	}
 }
 
+// TestAcknowledgementsThatAreLost: a response that SMEV gives again is acknowledged again, and is in the topic once.
+func TestAcknowledgementsThatAreLost(t *testing.T) {
+	var w topic
+	far, sinks := collecting(t, sinktest.SMEVOptions{}, &w, 1)
+	for i := range 3 {
+		deliver(t, sinks[0], jobOf(fmt.Sprint(i)))
+	}
+	count := func(name string, want float64) {
+		t.Helper()
+		sinktest.Eventually(t, name, func() bool { return far.Waiting() == 0 && counted(t, sinks[0], name) == want })
+	}
+	count("pacer_smev_responses_total", 3)
+	far.LoseAcks()
+	count("pacer_smev_responses_again_total", 3)
+	if n := counted(t, sinks[0], "pacer_smev_responses_total"); n != 3 || w.len() != 3 {
+		t.Errorf("%v are counted, and %d written", n, w.len())
+	}
+}
+
 // TestATypeThatIsRefused: responses of the other types are collected.
 func TestATypeThatIsRefused(t *testing.T) {
 	signer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -217,13 +236,14 @@ func TestMemory(t *testing.T) {
 	m.end("a", stored)
 	step("a", stored, true) // its Ack failed
 	m.end("a", acked)
-	step("a", acked, false)
+	step("a", acked, true) // its Ack was lost
+	m.end("a", acked)
 	for _, id := range []string{"b", "c", "d"} {
 		step(id, unknown, true)
 		m.end(id, acked)
 	}
-	step("d", acked, false)
-	step("b", acked, false)
+	step("d", acked, true)
+	step("b", acked, true)
 	step("a", unknown, true) // forgotten
 	if len(m.state) != 3 || len(m.order) != 3 {
 		t.Errorf("%d and %d are kept", len(m.state), len(m.order))

@@ -40,7 +40,7 @@ func (m *memory) begin(id string) (known progress, mine bool) {
 			m.order = m.order[1:]
 		}
 	}
-	if e.busy || e.progress == acked {
+	if e.busy {
 		return max(e.progress, stored), false
 	}
 	e.busy = true
