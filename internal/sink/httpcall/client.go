@@ -3,6 +3,7 @@
 package httpcall
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -24,6 +25,8 @@ import (
 const (
 	maxAnswerHeader = 64 << 10               // bytes of the answer's header; a longer one is an error
 	maxAnswerBody   = 64 << 10               // bytes of the answer's body that are read
+	longAnswer      = 1 << 20                // bytes of the answer's body: one that has more needs a place
+	maxLong         = 4                      // places of one client
 	maxDrain        = 100 * time.Millisecond // for which a body is read that nobody looks at, so that the connection can be used again
 
 	idleTimeout = 30 * time.Second
@@ -52,6 +55,7 @@ type Client struct {
 	agent     []string
 	pool      *pool // nil: the connections are those of the transport
 	secrets   *strings.Replacer
+	places    chan struct{} // for long answers: what all calls together may hold is bounded
 }
 
 // Options configure a Client.
@@ -78,7 +82,7 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New(why)
 	}
 	target, _ := url.Parse(o.URL) // which is one
-	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}}
+	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}, places: make(chan struct{}, maxLong)}
 	if by, err := url.Parse(o.Proxy); err == nil {
 		o.Secrets = append(CredentialsOf(by), o.Secrets...)
 	}
@@ -131,7 +135,8 @@ type Request struct {
 	URL    *url.URL    // in place of the client's, and of Path; nil for these
 	Header http.Header // not used afterwards
 	Body   []byte
-	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB.
+	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB. Of more than 1 MiB the rest is read once there is
+	// a place for it, which the answer has until the context of the call ends.
 	Most int64
 	// Drain says that the body of the answer is not needed: its status decides the result. Only the beginning of a failure's is read.
 	Drain bool
@@ -205,7 +210,7 @@ func (c *Client) Post(ctx context.Context, r Request) (answer Answer, result *de
 		}
 		return answer, &res
 	}
-	answer = t.read(resp)
+	answer = t.read(ctx, limited, resp)
 	if t.release != nil {
 		t.release(r.Retires != nil && r.Retires(answer))
 	}
@@ -259,7 +264,7 @@ func roundTrip(t *http.Transport, req *http.Request) (*http.Response, error) {
 
 // read reads the body of an answer, within its bounds, and ends the use of its connection. It reads a little of a body that is not
 // needed, so that the connection can be used again. The result is known already, and an error there changes nothing.
-func (t *trip) read(resp *http.Response) Answer {
+func (t *trip) read(caller, limited context.Context, resp *http.Response) Answer {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, URL: t.URL, trip: t}
 	most := cmp.Or(t.Most, maxAnswerBody)
 	switch {
@@ -267,11 +272,16 @@ func (t *trip) read(resp *http.Response) Answer {
 		if t.Drain {
 			defer time.AfterFunc(maxDrain, t.cancel).Stop()
 		}
-		var err error
-		a.Body, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
-		if a.Long = int64(len(a.Body)) > most; a.Long {
-			a.Body = a.Body[:most]
+		body := io.LimitReader(resp.Body, most+1)
+		text, err := io.ReadAll(io.LimitReader(body, longAnswer))
+		if len(text) == longAnswer && err == nil {
+			if err = t.client.place(caller, limited); err == nil {
+				rest := bytes.NewBuffer(text)
+				_, err = rest.ReadFrom(body)
+				text = rest.Bytes()
+			}
 		}
+		a.Body, a.Long = text[:min(int64(len(text)), most)], int64(len(text)) > most
 		a.Whole = err == nil && !a.Long
 	case resp.Body != http.NoBody:
 		enough := time.AfterFunc(maxDrain, t.cancel)
@@ -288,6 +298,17 @@ func (t *trip) read(resp *http.Response) Answer {
 		t.Shown.Answer = t.public(answerText(resp, a.Body))
 	}
 	return a
+}
+
+// place waits until one more answer may be long, which it is until its caller ends.
+func (c *Client) place(caller, limited context.Context) error {
+	select {
+	case c.places <- struct{}{}:
+		context.AfterFunc(caller, func() { <-c.places })
+		return nil
+	case <-limited.Done():
+		return limited.Err()
+	}
 }
 
 // Scoped has an answer be about the job's destination, where the client has more than one.

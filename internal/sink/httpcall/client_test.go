@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -62,6 +63,57 @@ func TestAnAnswerThatDoesNotEnd(t *testing.T) {
 	go func() { <-begun; cancel() }()
 	if answer, res := post(ctx); res == nil || res.Class != delivery.Interrupted {
 		t.Errorf("given up: %q, %+v", answer.Body, res)
+	}
+}
+
+// TestFewAnswersAreLong: what all calls together hold of long answers is bounded; short ones do not wait.
+func TestFewAnswersAreLong(t *testing.T) {
+	t.Parallel()
+	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
+		size, _ := strconv.Atoi(c.Path[1:])
+		c.Begin(200)
+		for ; size > 0 && c.Body(make([]byte, min(size, 64<<10))) == nil; size -= 64 << 10 {
+			continue
+		}
+		c.End()
+	})
+	api, err := New(Options{
+		URL: strings.TrimSuffix(far.URL, "/deliver"), MaxInFlight: 8, Timeout: time.Minute, Resent: new(atomic.Uint64),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	post := func(ctx context.Context, size int) {
+		if a, none := api.Post(ctx, Request{Path: fmt.Sprint("/", size), Most: 4 << 20}); none != nil || len(a.Body) != size || !a.Whole {
+			t.Errorf("%d of %d bytes, whole %t, %+v", len(a.Body), size, a.Whole, none)
+		}
+	}
+	var ends []context.CancelFunc
+	for range maxLong {
+		ctx, end := context.WithCancel(t.Context())
+		ends = append(ends, end)
+		post(ctx, 3<<20)
+	}
+	for _, size := range []int{0, 100, longAnswer - 1} {
+		post(t.Context(), size)
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if a, none := api.Post(limited, Request{Path: "/3145728", Most: 4 << 20}); none == nil && (a.Whole || len(a.Body) > longAnswer) {
+		t.Errorf("one more has %d bytes, whole %t", len(a.Body), a.Whole)
+	}
+	last := make(chan struct{})
+	go func() {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		post(ctx, 4<<20)
+		close(last)
+	}()
+	ends[0]()
+	<-last
+	for _, end := range ends {
+		end()
 	}
 }
 

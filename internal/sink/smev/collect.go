@@ -57,16 +57,23 @@ func (c *collector) run(ctx context.Context) {
 func (c *collector) take(ctx context.Context, takers *errgroup.Group) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for i, s := range c.selectors {
-			r, err := c.next(ctx, s)
-			if !c.account(ctx, stepGet, &c.fetching[i], err) || r == nil {
-				continue
-			}
-			more = true
-			takers.TryGo(func() error { c.take(ctx, takers); return nil })
-			c.handle(ctx, r)
+		for i := range c.selectors {
+			more = c.takeOne(ctx, i, takers) || more
 		}
 	}
+}
+
+// takeOne takes a response of a selector. It reports whether there was one.
+func (c *collector) takeOne(ctx context.Context, selector int, takers *errgroup.Group) bool {
+	held, over := context.WithCancel(ctx) // a long response has its place until it is written
+	defer over()
+	r, err := c.next(held, c.selectors[selector])
+	if !c.account(ctx, stepGet, &c.fetching[selector], err) || r == nil {
+		return false
+	}
+	takers.TryGo(func() error { c.take(ctx, takers); return nil })
+	c.handle(ctx, r)
+	return true
 }
 
 // account notes how a step went, with a line in the log when it begins to fail and one when it works again.
