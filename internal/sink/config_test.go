@@ -1,7 +1,9 @@
 package sink_test
 
 import (
+	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +36,59 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 	}
 	if _, ok := sink.NewConfig("pigeon"); ok {
 		t.Error("a pigeon is a sink")
+	}
+}
+
+// TestEverySecretIsReadAgain: a secret that comes from a file may change in every kind.
+func TestEverySecretIsReadAgain(t *testing.T) {
+	each(t, func(t *testing.T, p play) {
+		cfg := p.start(t, func(string, int) act { return takes }).config
+		files := cfg.(interface {
+			SecretFrom(key string, read func() (string, error))
+		})
+		reads := map[string]int{}
+		secretsIn("", reflect.ValueOf(cfg).Elem(), func(key, value string) {
+			files.SecretFrom(key, func() (string, error) { reads[key]++; return value, nil })
+		})
+		e, err := sink.Open(cfg, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Sink.Close() })
+		clear(reads)
+		if e.Sink.Reread() {
+			t.Error("what has not changed is said to have changed")
+		}
+		secretsIn("", reflect.ValueOf(cfg).Elem(), func(key, _ string) {
+			if reads[key] == 0 {
+				t.Errorf("%s is not read again", key)
+			}
+		})
+	})
+}
+
+// secretsIn calls found for each secret of a configuration that is not empty.
+func secretsIn(prefix string, v reflect.Value, found func(key, value string)) {
+	for field, value := range v.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		key, _ := strings.CutPrefix(prefix+"."+name, ".")
+		switch {
+		case field.Anonymous && value.Kind() == reflect.Struct:
+			secretsIn(prefix, value, found)
+		case name == "" || name == "-":
+		case value.Kind() == reflect.Struct:
+			secretsIn(key, value, found)
+		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
+			for i := range value.Len() {
+				secretsIn(fmt.Sprint(key, ".", i), value.Index(i), found)
+			}
+		case field.Tag.Get("secret") != "" && value.Kind() == reflect.String && value.Len() > 0:
+			found(key, value.String())
+		case field.Tag.Get("secret") != "" && value.Kind() == reflect.Map:
+			for name, value := range value.Seq2() {
+				found(key+"."+name.String(), value.String())
+			}
+		}
 	}
 }
 

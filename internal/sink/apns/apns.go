@@ -30,7 +30,7 @@ type parts struct {
 // limits of the service. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 	return httpcall.NewSink(host, httpcall.Dialect[parts]{
-		Timeout: c.Timeout, Build: c.build, Request: parts.request, Check: parts.check, Blame: parts.blame,
+		Limits: c.Limits, Build: c.build, Request: parts.request, Check: parts.check, Blame: parts.blame,
 		Classify: func(a httpcall.Answer, now time.Time) delivery.Result { return classify(a, c.byJob, now) },
 		After: func(_ *delivery.Job, res *delivery.Result) {
 			if p := res.Provider; p != nil && p.Code == "ExpiredProviderToken" {
@@ -49,7 +49,7 @@ func (c *Config) build(r *access.Reader, o httpcall.Options) parts {
 		}
 	}
 	o.URL = cmp.Or(r.Secret("url", c.URL), environments[c.Environment])
-	o.TLS, o.MaxInFlight, o.Connections = r.TLS("", c.Certificates), c.MaxInFlight, c.Connections
+	o.TLS, o.Connections = r.TLS("", c.Certificates), c.Connections
 	if p.Client, err = httpcall.New(o); err != nil {
 		r.Fail(fmt.Errorf("url: %w", err))
 	}

@@ -37,7 +37,7 @@ func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 // NewLike makes a sink for another service with the same API, by what its codes mean and a message that delivers nothing.
 func NewLike(c *Config, host base.Host, codes *httpcall.Codes, check string) (*httpcall.Sink[parts], error) {
 	d := httpcall.Dialect[parts]{
-		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Refuses: refusesToken, Blame: blame,
+		Limits: c.Limits, Build: c.build, Refuses: refusesToken, Blame: blame,
 		Classify: func(a httpcall.Answer, now time.Time) delivery.Result { return classify(a, codes, now) },
 		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
 			body, err := request(job.Payload, c.ValidateOnly)

@@ -33,7 +33,7 @@ type parts struct {
 // names and opens no connection.
 func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 	return httpcall.NewSink(host, httpcall.Dialect[parts]{
-		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Fetch: fetch, Refuses: refusesToken, Classify: classify, Blame: blame,
+		Limits: c.Limits, Build: c.build, Fetch: fetch, Refuses: refusesToken, Classify: classify, Blame: blame,
 		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
 			return p.request(job.Payload), problemOf(job.Payload)
 		},

@@ -45,7 +45,7 @@ func (s *Service) Problems() (p base.Problems) {
 
 // Client makes a Client of the settings and of the files that they name, and tells the Reader of errors.
 func (c *Calls) Client(r *access.Reader, o Options) *Client {
-	o.MaxInFlight, o.MaxConnAge, o.TLS = c.MaxInFlight, ConnAge, r.TLS("", access.Certificates{CAFile: c.CAFile})
+	o.MaxConnAge, o.TLS = ConnAge, r.TLS("", access.Certificates{CAFile: c.CAFile})
 	client, err := New(o)
 	if err != nil {
 		r.Fail(fmt.Errorf("url: %w", err))

@@ -15,8 +15,7 @@ import (
 // Dialect is what a kind of sink says of its service, which takes each job as one request. P is what is made of the configuration, and of
 // the files and secrets that it names.
 type Dialect[P Parts] struct {
-	Secrets access.Secrets
-	Timeout time.Duration
+	Limits base.Limits // whose secrets are read again, and whose timeout bounds a call with its token
 	// Build makes the parts, with a client of the options and of what the configuration adds to them. It reports errors to the Reader.
 	// Each error begins with the key.
 	Build func(*access.Reader, Options) P
@@ -53,9 +52,9 @@ type Sink[P Parts] struct {
 // NewSink makes a Sink. It reads the files that the configuration names and opens no connection.
 func NewSink[P Parts](host base.Host, d Dialect[P]) (*Sink[P], error) {
 	s := &Sink[P]{dialect: d}
-	of := base.Dialect[P]{Secrets: d.Secrets, Attempt: s.attempt}
+	of := base.Dialect[P]{Secrets: d.Limits.Secrets, Attempt: s.attempt}
 	of.Build = func(r *access.Reader) P {
-		return d.Build(r, Options{Version: s.Version, Timeout: d.Timeout, Resent: &s.Repeats})
+		return d.Build(r, Options{Version: s.Version, MaxInFlight: d.Limits.MaxInFlight, Timeout: d.Limits.Timeout, Resent: &s.Repeats})
 	}
 	if d.Fetch != nil {
 		of.Fetch = func(ctx context.Context) (token.Token, error) { return d.Fetch(ctx, s.Now()) }
@@ -73,7 +72,7 @@ func (s *Sink[P]) attempt(ctx context.Context, job *delivery.Job, shown *base.Ex
 	if !s.Fetches() {
 		return s.ask(ctx, p, job, r)
 	}
-	return s.WithToken(ctx, s.dialect.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
+	return s.WithToken(ctx, s.dialect.Limits.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
 		r.set(keyAuthorization, held.Header)
 		return s.ask(ctx, p, job, r)
 	}, s.dialect.Refuses)

@@ -29,7 +29,7 @@ func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 	flood := floodWait{}
 	var mu sync.Mutex // guards flood
 	return httpcall.NewSink(host, httpcall.Dialect[parts]{
-		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Classify: classify, Blame: blame,
+		Limits: c.Limits, Build: c.build, Classify: classify, Blame: blame,
 		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
 			_, err := chatOf(job.Payload)
 			return p.request(c.Method, job.Payload), err

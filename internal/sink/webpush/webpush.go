@@ -39,7 +39,7 @@ func (parts) Where() string { return "push services" }
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
 	s, err := httpcall.NewSink(host, httpcall.Dialect[parts]{
-		Secrets: c.Secrets, Timeout: c.Timeout, Build: c.build, Request: parts.request, Classify: classify,
+		Limits: c.Limits, Build: c.build, Request: parts.request, Classify: classify,
 	})
 	return &Sink{s}, err
 }
