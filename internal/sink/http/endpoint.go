@@ -5,10 +5,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/golang/groupcache/lru"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
@@ -21,8 +20,12 @@ const maxEndpoints = 10_000
 
 // endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately. A row that is changed is another row.
 type endpoints struct {
-	mu   sync.Mutex
-	made *lru.Cache // *endpoint by *delivery.Destination
+	*lru.Cache[*delivery.Destination, *endpoint]
+}
+
+func newEndpoints() endpoints {
+	made, _ := lru.New[*delivery.Destination, *endpoint](maxEndpoints) // an error is about the size
+	return endpoints{made}
 }
 
 // endpoint is what is made of a row. It never changes.
@@ -40,11 +43,8 @@ func (e *endpoint) fresh(common *client, now time.Time) bool {
 }
 
 // of returns what is made of a row for the sink.
-func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
-	l.mu.Lock()
-	kept, _ := l.made.Get(row)
-	l.mu.Unlock()
-	known, _ := kept.(*endpoint)
+func (l endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
+	known, _ := l.Get(row)
 	if known.fresh(common, now) {
 		return known
 	}
@@ -54,10 +54,17 @@ func (l *endpoints) of(common *client, row *delivery.Destination, now time.Time)
 		again.readAt = now
 		next = &again
 	}
-	l.mu.Lock()
-	l.made.Add(row, next)
-	l.mu.Unlock()
+	l.Add(row, next)
 	return next
+}
+
+// sweep drops what was made of rows that are no more.
+func (l endpoints) sweep(current func(id string) *delivery.Destination) {
+	for _, row := range l.Keys() {
+		if current(row.ID) != row {
+			l.Remove(row)
+		}
+	}
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.

@@ -2,6 +2,7 @@ package http
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -254,7 +256,31 @@ func TestFewEndpointsAreKept(t *testing.T) {
 			t.Fatalf("made anew after %d others", i)
 		}
 	}
-	if n := s.endpoints.made.Len(); n > maxEndpoints {
+	if n := s.endpoints.Len(); n > maxEndpoints {
 		t.Errorf("%d are kept", n)
+	}
+}
+
+// TestARowThatIsNoMore: nothing is kept of it, and of the row as it was before it was edited, once files are read again.
+func TestARowThatIsNoMore(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
+	x := table{"stays": {URL: srv.URL}, "edited": {URL: srv.URL}, "deleted": {URL: srv.URL}}
+	s := tableSink(t, x, srv)
+	for id := range x {
+		s.Deliver(t.Context(), jobFor(id))
+	}
+	delete(x, "deleted")
+	x["edited"] = &delivery.Destination{ID: "edited", URL: srv.URL}
+	s.Deliver(t.Context(), jobFor("edited"))
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(base.RereadEvery)
+		cancel()
+		<-done
+	})
+	if !s.endpoints.Contains(x["stays"]) || !s.endpoints.Contains(x["edited"]) || s.endpoints.Len() != 2 {
+		t.Errorf("%d are kept", s.endpoints.Len())
 	}
 }

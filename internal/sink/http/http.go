@@ -4,10 +4,10 @@ package http
 import (
 	"context"
 	"net/http"
-
-	"github.com/golang/groupcache/lru"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
@@ -25,11 +25,16 @@ func New(c *Config, host base.Host) (*Sink, error) { return NewLike(nil, c, host
 
 // NewLike makes a Sink that uses the access token of another one with the same credentials.
 func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
-	s := &Sink{config: c, endpoints: endpoints{made: lru.New(maxEndpoints)}}
+	s := &Sink{config: c, endpoints: newEndpoints()}
 	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build}
 	d.Attempt = func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 		res, _ := s.Ask(ctx, job, nil, shown)
 		return res
+	}
+	if c.Destinations && host.Endpoints != nil {
+		d.Work = func(ctx context.Context) {
+			retry.Every(ctx, base.RereadEvery, func(time.Time) { s.endpoints.sweep(host.Endpoints) })
+		}
 	}
 	if like != nil {
 		s.Tokens = like.Tokens
