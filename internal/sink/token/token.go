@@ -65,13 +65,13 @@ type Options struct {
 type Source struct {
 	opt   Options
 	now   atomic.Pointer[Current] // written by Run
-	wake  retry.Signal            // it is to be replaced
+	wake  chan *Current           // it was refused; nil: what it is fetched with has changed
 	fails retry.Outage
 }
 
 // New makes a Source, which has no token before Run.
 func New(opt Options) *Source {
-	s := &Source{opt: opt, wake: retry.NewSignal()}
+	s := &Source{opt: opt, wake: make(chan *Current, 1)}
 	s.now.Store(&Current{replaced: make(chan struct{})})
 	return s
 }
@@ -118,13 +118,26 @@ func (h *Current) Valid(now time.Time) bool { return h.Err == nil && now.Before(
 // Refused says that the destination does not accept the token. It is fetched anew, once for all who say so, and used until then: the
 // refusal may be about one job.
 func (s *Source) Refused(h *Current) {
-	if h == s.now.Load() {
-		s.Renew()
+	if h != s.now.Load() {
+		return
+	}
+	select {
+	case s.wake <- h:
+	default:
 	}
 }
 
-// Renew says that what tokens are fetched with has changed. The token is used until there is another.
-func (s *Source) Renew() { s.wake.Send() }
+// Renew says that what tokens are fetched with has changed, which counts more than a refusal. The token is used until there is another.
+func (s *Source) Renew() {
+	select {
+	case <-s.wake:
+	default:
+	}
+	select {
+	case s.wake <- nil:
+	default:
+	}
+}
 
 // Run fetches tokens until ctx ends.
 func (s *Source) Run(ctx context.Context) {
@@ -152,17 +165,22 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// rest waits until the token is to be fetched again; stale if it was refused before.
+// rest waits until the token is to be fetched again; stale if it was refused before, or is one of before a change.
 func (s *Source) rest(ctx context.Context, wait time.Duration) (stale bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-s.wake:
-		return true
-	case <-ctx.Done():
-	case <-timer.C:
+	for {
+		select {
+		case refused := <-s.wake:
+			if refused == nil || refused == s.now.Load() {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		}
 	}
-	return false
 }
 
 // fetch fetches a token, and returns when to do so again. One that is valid stays when no other can be fetched.
@@ -201,8 +219,4 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 func (s *Source) hold(h *Current) {
 	h.replaced = make(chan struct{})
 	close(s.now.Swap(h).replaced)
-	select {
-	case <-s.wake: // sent for the one before
-	default:
-	}
 }

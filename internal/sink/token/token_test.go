@@ -114,6 +114,28 @@ func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 	})
 }
 
+// TestAChangeDuringAFetch: a token that was fetched with the secret of before is replaced, and no other is fetched for its refusal.
+func TestAChangeDuringAFetch(t *testing.T) {
+	v := &server{life: time.Hour, slow: 2 * time.Second}
+	run(t, v.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		time.Sleep(time.Second) // in the middle of the first fetch
+		s.Renew()
+		time.Sleep(1500 * time.Millisecond)
+		h := s.Get(t.Context())
+		if h.Value != "t1" {
+			t.Errorf("%+v", h)
+		}
+		time.Sleep(time.Second) // in the middle of the second one
+		v.check(t, "after the change", 2)
+		s.Refused(h)
+		time.Sleep(time.Minute)
+		if h := s.Get(t.Context()); h.Value != "t2" {
+			t.Errorf("%+v", h)
+		}
+		v.check(t, "afterwards", 2)
+	})
+}
+
 // TestATokenIsNeeded: who needs the first one waits for it. One that a job was refused with serves all others until there is another.
 func TestATokenIsNeeded(t *testing.T) {
 	v := &server{life: time.Hour, slow: 2 * time.Second}
