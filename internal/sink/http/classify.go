@@ -44,7 +44,7 @@ func (c *client) statusDetail(a httpcall.Answer) string {
 	}
 	switch {
 	case a.Status == http.StatusProxyAuthRequired:
-		detail += ": check the credentials in HTTP_PROXY or HTTPS_PROXY"
+		detail += httpcall.CheckProxy
 	case httpcall.AboutCredentials(a.Status):
 		detail += ": check " + whose + " credentials"
 	case a.Status >= 300 && a.Status < 400:

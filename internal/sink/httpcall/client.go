@@ -76,17 +76,18 @@ type Options struct {
 	Connections int
 }
 
-// New makes a Client. It opens no connection. An error is about the URL.
+// New makes a Client. It opens no connection. An error is about the URL, or that of the proxy.
 func New(o Options) (*Client, error) {
 	if why := URLProblem(o.URL); why != "" && o.URL != "" {
 		return nil, errors.New(why)
 	}
-	target, _ := url.Parse(o.URL) // which is one
-	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}, places: make(chan struct{}, maxLong)}
-	if by, err := url.Parse(o.Proxy); err == nil {
-		o.Secrets = append(CredentialsOf(by), o.Secrets...)
+	if why := ProxyProblem(o.Proxy); why != "" {
+		return nil, errors.New("of the proxy: " + why)
 	}
-	c.secrets = Scrubber(o.Secrets)
+	target, _ := url.Parse(o.URL) // which is one
+	by, _ := url.Parse(o.Proxy)
+	c := &Client{Options: o, target: target, agent: []string{"pacer/" + o.Version}, places: make(chan struct{}, maxLong)}
+	c.secrets = Scrubber(append(CredentialsOf(by), o.Secrets...))
 	c.Transport = c.transport(o.Guard)
 	if c.Trusted = c.Transport; o.Guard != nil {
 		c.Trusted = c.transport(nil)
@@ -281,7 +282,7 @@ func (t *trip) read(caller, limited context.Context, resp *http.Response) Answer
 				text = rest.Bytes()
 			}
 		}
-		a.Body, a.Long = text[:min(int64(len(text)), most)], int64(len(text)) > most
+		a.Body, a.Long = bytes.TrimPrefix(text[:min(int64(len(text)), most)], byteOrderMark), int64(len(text)) > most
 		a.Whole = err == nil && !a.Long
 	case resp.Body != http.NoBody:
 		enough := time.AfterFunc(maxDrain, t.cancel)
@@ -299,6 +300,9 @@ func (t *trip) read(caller, limited context.Context, resp *http.Response) Answer
 	}
 	return a
 }
+
+// byteOrderMark may begin a body in UTF-8, and is no part of its text.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // place waits until one more answer may be long, which it is until its caller ends.
 func (c *Client) place(caller, limited context.Context) error {

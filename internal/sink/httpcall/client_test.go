@@ -117,6 +117,22 @@ func TestFewAnswersAreLong(t *testing.T) {
 	}
 }
 
+// TestATokenThatDoesNotCome: the error says for how long it was waited, which is not the timeout of a call.
+func TestATokenThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Hang() })
+	api, err := New(Options{URL: far.URL, MaxInFlight: 1, Timeout: time.Minute, Resent: new(atomic.Uint64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := api.FetchToken(ctx, TokenRequest{URL: far.URL, Key: "token_url"}); err == nil || strings.Contains(err.Error(), "1m0s") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestLifetimesDiffer(t *testing.T) {
 	shortest, longest := time.Hour, time.Duration(0)
 	for range 1000 {

@@ -29,7 +29,8 @@ func (c *Client) Connect(ctx context.Context, to *url.URL, secrets *strings.Repl
 	if detail, refused := guard.Refused(err); refused {
 		return errors.New("url: " + c.Scrub(secrets.Replace(detail)))
 	}
-	return errors.New("url: cannot connect: " + c.Scrub(secrets.Replace(c.describe(err, to.Host, errors.Is(limited.Err(), context.DeadlineExceeded)))))
+	detail := describe(err, to.Host, c.Options.Timeout, errors.Is(limited.Err(), context.DeadlineExceeded))
+	return errors.New("url: cannot connect: " + c.Scrub(secrets.Replace(detail)))
 }
 
 // refusalTime is how long a server that has asked for a certificate may take to refuse it: in TLS 1.3 it does so after the

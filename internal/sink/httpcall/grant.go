@@ -43,9 +43,9 @@ func (c *Client) FetchToken(ctx context.Context, r TokenRequest) (token.Token, e
 		password, _ := r.User.Password()
 		req.SetBasicAuth(r.User.Username(), password)
 	}
-	where := req.URL.Host
+	where, begun := req.URL.Host, time.Now()
 	failed := func(err error) error {
-		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.Scrub(c.describe(err, where, false))}
+		e := &token.Error{Class: delivery.Unreachable, Detail: r.Key + ": " + c.Scrub(describe(err, where, time.Since(begun), false))}
 		if WrongSettings(err) {
 			e.Class = delivery.Misconfigured
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/guard"
@@ -30,7 +31,7 @@ func (t *trip) unanswered(err error, timedOut bool) delivery.Result {
 	if t.refused {
 		err = errRefused
 	}
-	res := delivery.Result{Class: delivery.Unreachable, Detail: t.client.describe(err, t.URL.Host, timedOut)}
+	res := delivery.Result{Class: delivery.Unreachable, Detail: describe(err, t.URL.Host, t.client.Options.Timeout, timedOut)}
 	switch {
 	case strings.HasSuffix(err.Error(), "request header list larger than peer's advertised limit"): // which has no name outside of net/http
 		res.Class = delivery.Permanent
@@ -51,12 +52,12 @@ func (t *trip) interrupted() delivery.Result {
 	return delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before " + t.URL.Host + " answered"}
 }
 
-// describe says why there is no answer from where, in one line.
-func (c *Client) describe(err error, where string, timedOut bool) string {
+// describe says why there is no answer from where, in one line; within is how long it was waited for.
+func describe(err error, where string, within time.Duration, timedOut bool) string {
 	var op *net.OpError
 	switch {
 	case timedOut || errors.Is(err, context.DeadlineExceeded):
-		return "no answer from " + where + " within " + c.Options.Timeout.String()
+		return "no answer from " + where + " within " + within.Round(time.Millisecond).String()
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return where + " closed the connection before it answered"
 	case errors.As(err, &op):
@@ -93,13 +94,16 @@ var alerts = []string{
 	"unrecognized name", "no application protocol", "unknown PSK identity",
 }
 
+// CheckProxy ends the detail of a request that a proxy has refused for its credentials.
+const CheckProxy = ": check the credentials in HTTP_PROXY or HTTPS_PROXY, or of the setting proxy"
+
 // proxyError is the status of a proxy that refused to connect to the destination.
 type proxyError int
 
 func (e proxyError) Error() string {
 	text := "the proxy answered HTTP " + strconv.Itoa(int(e)) + " " + http.StatusText(int(e))
 	if e == http.StatusProxyAuthRequired {
-		text += ": check the credentials in HTTP_PROXY or HTTPS_PROXY"
+		text += CheckProxy
 	}
 	return text
 }
@@ -118,10 +122,7 @@ var errProxy = errors.New("HTTP_PROXY or HTTPS_PROXY is not a URL")
 func (o *Options) proxy(guarded bool) func(*http.Request) (*url.URL, error) {
 	switch {
 	case o.Proxy != "":
-		u, err := url.Parse(o.Proxy)
-		if err != nil {
-			return func(*http.Request) (*url.URL, error) { return nil, errProxy }
-		}
+		u, _ := url.Parse(o.Proxy) // which is one
 		return http.ProxyURL(u)
 	case guarded:
 		return nil

@@ -212,6 +212,12 @@ func TestAnswersThatAreOfOthers(t *testing.T) {
 			}
 		}
 	}
+	for _, text := range []string{`{"queryResult":[]}`, "\n" + `{"queryResult":[]}`, "\ufeff" + `{"queryResult":[]}`} { // are all empty lists
+		s, calls := answering(t, 200, text, func(c *Config) { c.Protocol = protocolREST })
+		if deliver(t, s, jobOf("a")); calls.Load() != 2 {
+			t.Errorf("%q: %d calls", text, calls.Load())
+		}
+	}
 	for _, tt := range []struct {
 		status  int
 		text    string

@@ -59,7 +59,7 @@ func (rest) read(a httpcall.Answer) (s said) {
 		Result    []json.RawMessage `json:"queryResult"`
 	}
 	err := json.NewDecoder(bytes.NewReader(a.Body)).Decode(&body)
-	s.messageID, s.listed = body.MessageID, err == nil && a.Whole && a.Body[0] == '{'
+	s.messageID, s.listed = body.MessageID, err == nil && a.Whole && !a.Foreign()
 	for _, raw := range body.Result {
 		var m soap.Found
 		s.listed = s.listed && json.Unmarshal(raw, &m) == nil

@@ -320,3 +320,13 @@ func TestProblems(t *testing.T) {
 		"guard.ports: required":  func(c *Config) { c.Guard.Ports = nil },
 	})
 }
+
+// TestAProxyThatIsNone: what is no URL any more changes nothing.
+func TestAProxyThatIsNone(t *testing.T) {
+	p := sinktest.StartWebPush(t, nil)
+	proxy := ""
+	s := open(t, p, func(c *Config) { c.SecretFrom("proxy", func() (string, error) { return proxy, nil }) })
+	if proxy = "http://user:hunter22@:%zz/"; s.Reread() {
+		t.Error("it is used")
+	}
+}
