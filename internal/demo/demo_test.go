@@ -181,6 +181,19 @@ func TestDemoRefusesAnOddDuration(t *testing.T) {
 	}
 }
 
+// A demo that is interrupted before its first job, as by Ctrl-C at once, reports that nothing was lost.
+func TestDemoEndsEarly(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{0, 30 * time.Millisecond, 250 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		report, err := Run(ctx, Options{Stdout: &lockedBuffer{}, Stderr: &lockedBuffer{}, JSON: true})
+		cancel()
+		if err != nil || !report.OK || len(report.Campaigns) == 0 {
+			t.Errorf("interrupted after %s: %v, %+v", after, err, report)
+		}
+	}
+}
+
 func TestScenePublishesMoreThanCanBeSent(t *testing.T) {
 	s := newScenario(20 * time.Second)
 	published := make(map[string]int)

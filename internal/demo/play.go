@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,10 +18,14 @@ func (st *environment) play(ctx context.Context, view *view) error {
 	for _, note := range st.notes {
 		view.say(note)
 	}
-	if err := st.awaitReady(ctx); err != nil {
+	st.beginRecord()
+	switch err := st.awaitReady(ctx); {
+	case ctx.Err() != nil:
+		return nil // an early end is no error
+	case err != nil:
 		return err
 	}
-	st.beginRecord()
+	st.redis.Mark()
 	playing, stop := context.WithCancel(ctx)
 	defer stop()
 	published := make(chan error, 1)
@@ -30,21 +33,16 @@ func (st *environment) play(ctx context.Context, view *view) error {
 	go func() { published <- st.publish(playing, sync.OnceFunc(func() { close(began) })) }()
 	select {
 	case <-began:
-	case err := <-published:
-		return fmt.Errorf("publish: %w", err)
+		st.pass(playing, view)
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), <-published)
+	case err := <-published:
+		return err
 	}
-	err := st.pass(playing, view)
 	stop()
-	if publishErr := <-published; publishErr != nil && !errors.Is(publishErr, context.Canceled) {
-		err = errors.Join(err, publishErr)
-	}
-	return err
+	return <-published
 }
 
 func (st *environment) beginRecord() {
-	st.redis.Mark()
 	now := st.receiver.Now()
 	for _, c := range st.scenario.campaigns {
 		st.seen.Campaigns = append(st.seen.Campaigns, campaignObservations{ID: c.id, demand: demand{
@@ -65,7 +63,7 @@ func (st *environment) publish(ctx context.Context, began func()) error {
 		// A wave is written to its end even if the demo is over: the number of published jobs must be exact.
 		writing := context.WithoutCancel(ctx)
 		if _, err := producer.Publish(writing, demoTopic, st.scenario.records(from, to), func(int) { began() }); err != nil {
-			return err
+			return fmt.Errorf("publish: %w", err)
 		}
 		st.waves.Store(int64(to))
 		if from == 0 {
@@ -75,8 +73,8 @@ func (st *environment) publish(ctx context.Context, began func()) error {
 	return nil
 }
 
-// pass waits for the duration, and updates the view.
-func (st *environment) pass(ctx context.Context, view *view) error {
+// pass waits for the duration, or until ctx ends, and updates the view.
+func (st *environment) pass(ctx context.Context, view *view) {
 	start := time.Now()
 	st.seen.Span.From = st.receiver.At(start)
 	frames := time.NewTicker(frameInterval)
@@ -91,14 +89,14 @@ func (st *environment) pass(ctx context.Context, view *view) error {
 		select {
 		case <-ctx.Done():
 			st.seen.Span.To = st.receiver.Now()
-			return nil // an early end is no error
+			return
 		case <-frames.C:
 			view.update(shown.frame(time.Now()))
 		case <-time.After(time.Until(next)):
 			if len(steps) == 0 {
 				st.seen.Span.To = st.receiver.Now()
 				view.update(shown.frame(time.Now()))
-				return nil
+				return
 			}
 			st.change(steps[0])
 			view.say(fmt.Sprintf("%4.1fs  %s", time.Since(start).Seconds(), steps[0].describe()))
