@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
@@ -97,5 +99,27 @@ func TestEachServiceThatIsAwayIsNamedOnce(t *testing.T) {
 				t.Errorf("ready: %t, %s", ok, why)
 			}
 		})
+	}
+}
+
+// Each request of a command that goes on, such as pacer top, names the database that does not answer.
+func TestALocalRequestNamesTheDatabaseEachTime(t *testing.T) {
+	cfg := config.Default()
+	cfg.Postgres.DSN = "postgres://pacer@127.0.0.1:1/pacer"
+	s := NewServices(cfg, slog.New(slog.DiscardHandler))
+	defer s.Close()
+	transport, end, err := s.Local("", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	for range 2 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/api/v1/campaigns", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := transport.RoundTrip(request); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+			t.Errorf("%v, %v", answer, err)
+		}
 	}
 }

@@ -287,8 +287,8 @@ type local struct {
 
 	mu       sync.Mutex // guards what follows
 	snapshot *delivery.Snapshot
-	loadedAt time.Time
-	fault    error // why the database could not be read
+	fault    error     // why the database could not be read
+	loadedAt time.Time // when it was asked for these two
 }
 
 // Local returns the transport to the API in this process, for the user by, and what closes it. Without database it has none.
@@ -326,11 +326,11 @@ func (s *Services) Local(by string, database bool) (transport http.RoundTripper,
 
 // RoundTrip implements http.RoundTripper. An answer that lacks what the database has is none.
 func (l *local) RoundTrip(r *http.Request) (*http.Response, error) {
-	l.mu.Lock()
-	if l.fault = nil; r.Method != http.MethodGet {
-		l.loadedAt = time.Time{}
+	if r.Method != http.MethodGet {
+		l.mu.Lock()
+		l.loadedAt, l.fault = time.Time{}, nil
+		l.mu.Unlock()
 	}
-	l.mu.Unlock()
 	answer, err := l.Local.RoundTrip(r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -344,7 +344,7 @@ func (l *local) RoundTrip(r *http.Request) (*http.Response, error) {
 func (l *local) latest() *delivery.Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.admin == nil || l.fault != nil || time.Since(l.loadedAt) < snapshotFor {
+	if l.admin == nil || time.Since(l.loadedAt) < snapshotFor {
 		return l.snapshot
 	}
 	l.snapshot, l.fault = l.admin.Snapshot(context.Background()) // it bounds that itself

@@ -132,14 +132,21 @@ func (c *cli) get(ctx context.Context, path string, query url.Values, into any) 
 	return c.call(ctx, http.MethodGet, path, query, nil, into)
 }
 
-// call asks the API. The first call makes the client.
+// call asks the API. The first call makes the client. Once the command is interrupted, an error is about that: it is no service's fault.
 func (c *cli) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	if c.api == nil {
 		if err := c.open(); err != nil {
 			return err
 		}
 	}
-	return c.api.call(ctx, method, path, query, body, into)
+	err := c.api.call(ctx, method, path, query, body, into)
+	switch {
+	case err == nil || !errors.Is(ctx.Err(), context.Canceled):
+		return err
+	case method == http.MethodGet:
+		return errors.New("interrupted")
+	}
+	return errors.New("interrupted; the change may have been made all the same")
 }
 
 // call makes one request, and reads its answer.

@@ -199,6 +199,23 @@ func TestServicesThatCannotBeReachedAreNamedInOneLineAndCode1(t *testing.T) {
 	}
 }
 
+// Ctrl-C is the person's wish, and no fault of a service.
+func TestACommandThatIsInterruptedBlamesNoService(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, line := range []string{
+		"campaign list", "explain spring", "top", "campaign pause spring", "quota usage provider", "dead list", "publish --campaign spring --count 1",
+		"top --server http://127.0.0.1:1",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := Run(ctx, strings.Fields(line), World{strings.NewReader(""), &stdout, &stderr, nowhere})
+		if says := stderr.String(); code != 1 || strings.Count(says, "\n") != 1 || !strings.Contains(says, "interrupted") || strings.Contains(says, "reachable") {
+			t.Errorf("pacer %s: code %d, %q, says %q", line, code, stdout.String(), says)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	code, stdout, stderr := execute(t, nil, "--help")
 	if code != 0 || stderr != "" {

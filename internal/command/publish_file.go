@@ -86,7 +86,7 @@ func (p *publishing) stream(ctx context.Context, r io.Reader) error {
 	acked, err := to.publish(ctx, producer, jobs, bar.add)
 	bar.close()
 	if err != nil {
-		err = fmt.Errorf("%w (%s published)", app.BrokersFault(err), counted(acked, "job"))
+		err = fmt.Errorf("%w (%s published)", publishFault(ctx, err), counted(acked, "job"))
 	}
 	v := to.summary(acked)
 	v.Complete = err == nil
@@ -212,12 +212,17 @@ func (p *publishing) rest(ctx context.Context, file *os.File, now *jobfile.Check
 
 // stopped says how far a call came that did not come to the end, and how to go on.
 func (p *publishing) stopped(ctx context.Context, err error, acked int64, now *jobfile.Checkpoint, found *jobfile.Findings) error {
-	if ctx.Err() != nil {
-		err = errors.New("publish: interrupted")
-	}
 	goOn := fmt.Sprintf("the same command goes on behind the first %s", counted(now.Jobs, "job"))
 	if p.checkpointPath() == "" {
 		goOn = "the same command begins at the first job, with the same ids"
 	}
-	return fmt.Errorf("%w (%d of %d jobs were published by this call; %s)", app.BrokersFault(err), acked, found.Jobs, goOn)
+	return fmt.Errorf("%w (%d of %d jobs were published by this call; %s)", publishFault(ctx, err), acked, found.Jobs, goOn)
+}
+
+// publishFault says why jobs were not published: the caller has ended ctx, or err.
+func publishFault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("publish: interrupted")
+	}
+	return app.BrokersFault(err)
 }
