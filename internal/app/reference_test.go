@@ -167,7 +167,8 @@ func everyPart(t *testing.T) *typed {
 	t.Cleanup(s.Close)
 	r := &typed{Registry: prometheus.NewRegistry(), types: map[string]string{
 		"pacer_campaign_last_success_timestamp_seconds": "gauge", "pacer_campaign_last_error_timestamp_seconds": "gauge", // no job has been sent
-		"pacer_key_waiting_jobs": "gauge", // no job has waited
+		"pacer_key_waiting_jobs":            "gauge",   // no job has waited
+		"pacer_duplicates_suppressed_total": "counter", // none was one
 	}}
 	parts, err := s.parts(r)
 	if err != nil {

@@ -36,11 +36,6 @@ func (l *Ledger) Filter(ctx context.Context, jobs []*delivery.Job) {
 		}
 	}
 	all.Wait()
-	for _, looked := range slices.Concat(parts...) {
-		if looked.job.Duplicate {
-			l.m.suppressed.WithLabelValues(looked.job.Campaign).Inc()
-		}
-	}
 }
 
 // lookup is a job and its key.

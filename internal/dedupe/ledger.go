@@ -133,7 +133,6 @@ func (l *Ledger) Deliver(ctx context.Context, sink string, j *delivery.Job) deli
 	case e.answer == delivered:
 		l.drop(i)
 		l.m.leases.WithLabelValues(answerDelivered).Inc()
-		l.m.suppressed.WithLabelValues(j.Campaign).Inc()
 		return delivery.Result{Class: delivery.Duplicate, Detail: "a job with this id was delivered before"}
 	case e.answer == cancelled:
 		l.drop(i)

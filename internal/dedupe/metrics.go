@@ -18,19 +18,15 @@ const (
 )
 
 type metrics struct {
-	suppressed *prometheus.CounterVec
-	leases     *prometheus.CounterVec
-	unmarked   prometheus.Counter
-	seconds    prometheus.Histogram
-	entries    prometheus.Histogram
+	leases   *prometheus.CounterVec
+	unmarked prometheus.Counter
+	seconds  prometheus.Histogram
+	entries  prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	factory := promauto.With(r)
 	m := &metrics{
-		suppressed: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "pacer_duplicates_suppressed_total", Help: "Jobs not sent because one with their id had been delivered.",
-		}, []string{"campaign"}),
 		leases: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "pacer_dedupe_claims_total", Help: "Leases requested for jobs about to be sent, by the answer of the dedupe ledger.",
 		}, []string{"answer"}),

@@ -214,6 +214,8 @@ func (c *counts) Tallies() (list []delivery.Tally) {
 var (
 	settledTotal = prometheus.NewDesc("pacer_jobs_settled_total", "Jobs whose outcome became durable, by campaign and outcome.",
 		[]string{"campaign", "outcome"}, nil)
+	suppressed = prometheus.NewDesc("pacer_duplicates_suppressed_total", "Jobs not sent because one with their id had been delivered.",
+		[]string{"campaign"}, nil)
 	lastSuccess = prometheus.NewDesc("pacer_campaign_last_success_timestamp_seconds",
 		"When the sink last took a job of the campaign from this daemon.", []string{"campaign"}, nil)
 	lastError = prometheus.NewDesc("pacer_campaign_last_error_timestamp_seconds",
@@ -223,7 +225,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (*counts) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{settledTotal, lastSuccess, lastError} {
+	for _, d := range []*prometheus.Desc{settledTotal, suppressed, lastSuccess, lastError} {
 		descs <- d
 	}
 }
@@ -245,6 +247,9 @@ func (c *counts) Collect(metrics chan<- prometheus.Metric) {
 			if n := a.Jobs(o); n > 0 || !known || o == delivery.OutcomeDelivered || o == delivery.OutcomeDead {
 				metrics <- prometheus.MustNewConstMetric(settledTotal, prometheus.CounterValue, float64(n), a.campaign, o.String())
 			}
+		}
+		if n := a.Jobs(delivery.OutcomeDuplicate); n > 0 {
+			metrics <- prometheus.MustNewConstMetric(suppressed, prometheus.CounterValue, float64(n), a.campaign)
 		}
 		success, failure := a.Last()
 		showTime(lastSuccess, a.campaign, success)

@@ -260,12 +260,19 @@ func TestScrapeText(t *testing.T) {
 	}
 	c.unknown.Add(&delivery.Job{}, delivery.OutcomeExpired)
 	c.know("none yet")
-	add("\"б\"", delivery.OutcomeRejected, delivery.OutcomeDelivered, delivery.OutcomeDelivered)
-	add("hidden", delivery.OutcomeDead, delivery.OutcomeRequeued)
-	want := `# HELP pacer_jobs_settled_total Jobs whose outcome became durable, by campaign and outcome.
+	add("\"б\"", delivery.OutcomeRejected, delivery.OutcomeDelivered, delivery.OutcomeDelivered, delivery.OutcomeDuplicate)
+	add("hidden", delivery.OutcomeDead, delivery.OutcomeRequeued, delivery.OutcomeDuplicate)
+	add("deleted", delivery.OutcomeDuplicate)
+	c.forget("deleted")
+	want := `# HELP pacer_duplicates_suppressed_total Jobs not sent because one with their id had been delivered.
+# TYPE pacer_duplicates_suppressed_total counter
+pacer_duplicates_suppressed_total{campaign="\"б\""} 1
+pacer_duplicates_suppressed_total{campaign="(others)"} 1
+# HELP pacer_jobs_settled_total Jobs whose outcome became durable, by campaign and outcome.
 # TYPE pacer_jobs_settled_total counter
 pacer_jobs_settled_total{campaign="\"б\"",outcome="dead"} 0
 pacer_jobs_settled_total{campaign="\"б\"",outcome="delivered"} 2
+pacer_jobs_settled_total{campaign="\"б\"",outcome="duplicate"} 1
 pacer_jobs_settled_total{campaign="\"б\"",outcome="rejected"} 1
 `
 	every := func(campaign string, jobs map[delivery.Outcome]int) {
@@ -273,7 +280,7 @@ pacer_jobs_settled_total{campaign="\"б\"",outcome="rejected"} 1
 			want += fmt.Sprintf("pacer_jobs_settled_total{campaign=%q,outcome=%q} %d\n", campaign, o, jobs[o])
 		}
 	}
-	every(others, map[delivery.Outcome]int{delivery.OutcomeDead: 1, delivery.OutcomeRequeued: 1})
+	every(others, map[delivery.Outcome]int{delivery.OutcomeDead: 1, delivery.OutcomeRequeued: 1, delivery.OutcomeDuplicate: 1})
 	every(delivery.UnknownCampaign, map[delivery.Outcome]int{delivery.OutcomeExpired: 1})
 	want += `pacer_jobs_settled_total{campaign="none yet",outcome="dead"} 0
 pacer_jobs_settled_total{campaign="none yet",outcome="delivered"} 0
