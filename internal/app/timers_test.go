@@ -15,6 +15,9 @@ func TestATimerThatIsNotReadIsLogged(t *testing.T) {
 	t.Parallel()
 	parts, log := testParts(t)
 	parts.Topics.Timers = parts.Topics.Timers[:1]
+	if err := parts.OpenKafka(); err != nil { // a daemon's client names the topics of its configuration
+		t.Fatal(err)
+	}
 	writer := kafka.Writer{Addr: kafka.TCP(parts.Config.Kafka.Brokers...), Topic: "pacer.timer.30s", BatchTimeout: time.Millisecond}
 	defer func() { _ = writer.Close() }()
 	if err := writer.WriteMessages(t.Context(), kafka.Message{Value: []byte("{}")}); err != nil {

@@ -58,6 +58,7 @@ type Options struct {
 
 // Client reaches a cluster. Every call has its own deadline besides that of its context. Safe for concurrent use.
 type Client struct {
+	options     Options
 	kafka       *kafka.Client
 	connections *pools
 	throttle    *throttle
@@ -97,10 +98,18 @@ func New(o Options) (*Client, error) {
 	}
 	t := &throttle{log: log, until: map[gate]time.Time{}, urgent: map[gate]int{}}
 	return &Client{
+		options: o,
 		// No Timeout: kafka-go would halve it for the broker's waits.
 		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network{transport, t}}, throttle: t,
 		connections: &connections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes), layout: make(map[string][]int),
 	}, nil
+}
+
+// For returns another client of the cluster, which reaches these topics instead. The caller closes it.
+func (c *Client) For(topics ...string) (*Client, error) {
+	o := c.options
+	o.Topics = topics
+	return New(o)
 }
 
 // Close closes idle connections.

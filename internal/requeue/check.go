@@ -88,27 +88,37 @@ func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (pr
 // UnreadTimers returns one line with the remedy for each timer of the cluster that is not in the spec and has records.
 func UnreadTimers(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
 	all, err := client.Identify(ctx)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		delay, ok := strings.CutPrefix(name, spec.Prefix+"timer.")
-		if !ok || slices.Contains(spec.Names(), name) {
-			continue
-		}
+	if err != nil {
+		return nil, err
+	}
+	timers := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
+		return !strings.HasPrefix(name, spec.Prefix+"timer.") || slices.Contains(spec.Names(), name)
+	})
+	if len(timers) == 0 {
+		return nil, nil
+	}
+	if client, err = client.For(timers...); err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	for _, name := range timers {
 		partitions, err := client.PartitionsOf(ctx, name)
+		if err != nil {
+			return problems, err
+		}
 		for _, at := range partitions {
 			first, end, err := client.Bounds(ctx, at)
 			if err != nil {
 				return problems, err
 			}
 			if first < end {
+				delay := strings.TrimPrefix(name, spec.Prefix+"timer.")
 				problems = append(problems, fmt.Sprintf("topic %s: its jobs are not read; add %s to kafka.timer_delays", name, delay))
 				break
 			}
 		}
-		if err != nil {
-			return problems, err
-		}
 	}
-	return problems, err
+	return problems, nil
 }
 
 // TopicStatus is one line of `pacer migrate status`.
