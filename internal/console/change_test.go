@@ -2,6 +2,8 @@ package console
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -169,6 +171,24 @@ func TestALargeFormIsRefused(t *testing.T) {
 	long := url.Values{"q": {strings.Repeat("%", maxBodyBytes/3)}, "expect": {"1"}, "action": {"pause"}}
 	press(serve(w), "/bulk", "operator", long).want(t, 413, "larger than 65536 bytes")
 	w.did(t)
+}
+
+// TestManyLongIDs: a request may have as many ids as the document says, each of full length. One without a token is not read.
+func TestManyLongIDs(t *testing.T) {
+	w := guarded()
+	w.snapshot.Campaigns = map[string]*delivery.Campaign{}
+	var ids []string
+	for i := range 1000 {
+		id := fmt.Sprintf("%04d", i) + strings.Repeat("<", 252)
+		w.snapshot.Campaigns[id] = campaign(id)
+		ids = append(ids, id)
+	}
+	list, _ := json.Marshal(ids)
+	h := serve(w)
+	ask(h, "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","expect":1000,"ids":`+string(list)+`}`).want(t, 200, `"changed":1000`)
+	ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":`+string(list)+`}`).want(t, 200)
+	ask(h, "POST", "/api/v1/jobs/cancel", "operator", `{"ids":["`+strings.Repeat("x", 3<<20)+`"]}`).want(t, 413)
+	ask(h, "POST", "/api/v1/jobs/cancel", "", `{"ids":["`+strings.Repeat("x", 3<<20)+`"]}`).want(t, 401)
 }
 
 // TestPartOfABulkChangeIsLogged: what was changed before an error has to be found as well.

@@ -26,7 +26,7 @@ const (
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
 	maxConnections    = 1024     // of one address; further ones wait until one is closed
-	maxBodyBytes      = 64 << 10 // of forms and of changes
+	maxBodyBytes      = 64 << 10 // of forms; the API bounds its own requests
 	maxGathers        = 4        // concurrent scrapes; further ones are answered 503
 	gatherTimeout     = 10 * time.Second
 	stopTimeout       = 2 * time.Second // for open requests, once Run's context is cancelled
@@ -163,7 +163,7 @@ func (s *Server) routes() http.Handler {
 	if !proxied {
 		all = s.here(s.Listen, all)
 	}
-	return bounded(all)
+	return harden(all)
 }
 
 // metricsRoutes serves the metrics and the probes, to everybody who reaches the address.
@@ -171,7 +171,7 @@ func (s *Server) metricsRoutes() http.Handler {
 	mux := http.NewServeMux()
 	s.probes(mux)
 	s.metrics(mux)
-	return bounded(s.here(s.MetricsListen, mux))
+	return harden(s.here(s.MetricsListen, mux))
 }
 
 func (s *Server) probes(mux *http.ServeMux) {
@@ -196,11 +196,6 @@ func readOnly(mux *http.ServeMux, path string, h http.Handler) {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 	})
-}
-
-// bounded adds the headers and bounds common to all.
-func bounded(next http.Handler) http.Handler {
-	return harden(http.MaxBytesHandler(next, maxBodyBytes))
 }
 
 // harden adds the headers of answers; pages set a policy of their own. They describe one moment, so they must not be cached; and none may be

@@ -81,6 +81,9 @@ func (s *Site) Close() {
 
 // serve answers one request, and counts it.
 func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, api.Prefix) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+	}
 	noted := &noting{ResponseWriter: w, code: http.StatusOK}
 	route := s.answer(noted, r)
 	if _, path, found := strings.Cut(route, " "); found {

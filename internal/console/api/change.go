@@ -54,7 +54,8 @@ func changing(id, method, path, summary string) huma.Operation {
 	}
 }
 
-const maxBody = 64 << 10
+// maxBody is room for 1,000 ids of full length, with each of their characters escaped. It is read only of callers with the role.
+const maxBody = 2 << 20
 
 // changed is a campaign, a quota or a destination after a change.
 type changed[S any] struct {
