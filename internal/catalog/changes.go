@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // Change is a change of a campaign, a quota or a destination: a row of campaign_changes.
@@ -26,6 +28,9 @@ type Change struct {
 	Quota       string    `json:"quota,omitempty"`
 	Destination string    `json:"destination,omitempty"`
 	Fields      []Field   `json:"fields"`
+
+	// OldRate and NewRate are those of a campaign before and after, as people write them; "" where there was none.
+	OldRate, NewRate string `json:"-"`
 }
 
 // Field is a column that was changed.
@@ -64,16 +69,32 @@ func (a *Admin) Changes(ctx context.Context, of ChangesOf) ([]Change, error) {
 		where += fmt.Sprintf(" AND $%d IN (who, actor, regexp_replace(actor, '@[^@]*$', ''))", len(args))
 	}
 	return list(ctx, a.database, "", scanChange, `SELECT change, "when", who, application, relation || ' ' || operation, coalesce(campaign_id, ''),
-       coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new FROM pacer.campaign_changes
+       coalesce(quota_id, ''), coalesce(destination_id, ''), coalesce(actor, ''), coalesce(reason, ''), coalesce(request_id, ''), old, new,
+       `+rateColumns("old")+`, `+rateColumns("new")+` FROM pacer.campaign_changes
 WHERE ($2::bigint = 0 OR change < $2::bigint)`+where+` ORDER BY change DESC LIMIT $1`, args...)
 }
 
+// rateColumns are the units of the rate of a recorded row, and what they are of in microseconds.
+func rateColumns(row string) string {
+	return `trim_scale((` + row + `->>'send_rate')::numeric)::text, least(extract(epoch FROM (` + row + `->>'send_per')::interval) * 1000000, 9e15)::bigint`
+}
+
 func scanChange(row pgx.CollectableRow) (c Change, err error) {
-	var before, after *string
+	var before, after, rateBefore, rateAfter *string
+	var perBefore, perAfter *int64
 	err = row.Scan(&c.Number, &c.When, &c.Who, &c.Application, &c.What, &c.Campaign, &c.Quota, &c.Destination,
-		&c.Actor, &c.Reason, &c.RequestID, &before, &after)
+		&c.Actor, &c.Reason, &c.RequestID, &before, &after, &rateBefore, &perBefore, &rateAfter, &perAfter)
 	c.When, c.Fields = c.When.UTC(), fieldsOf(before, after)
+	c.OldRate, c.NewRate = rateIn(rateBefore, perBefore), rateIn(rateAfter, perAfter)
 	return c, err
+}
+
+// rateIn is the rate of a recorded row; "" if it has none.
+func rateIn(units *string, per *int64) string {
+	if units == nil || per == nil {
+		return ""
+	}
+	return CampaignRow{SendRate: *units, SendPer: notation.FormatSpan(micros(*per))}.Rate()
 }
 
 // fieldsOf lists in what two rows differ.

@@ -52,6 +52,21 @@ func TestChangesOfCampaigns(t *testing.T) {
 	refused(t, ErrInvalid, "")(a.Changes(ctx, ChangesOf{Limit: maxChanges + 1}))
 }
 
+// TestRatesOfChanges: a change has the whole rates from before and after it, however the table writes what they are of, and whatever is set later.
+func TestRatesOfChanges(t *testing.T) {
+	t.Parallel()
+	ctx, a := t.Context(), administered(t)
+	set := []string{"500", "500/15m", "2.5/15m", "2.5/1d", "1/252h"}
+	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("7")}))(t)
+	for _, rate := range set {
+		try(a.SetCampaign(ctx, "spring", CampaignChange{Rate: &rate}))(t)
+	}
+	try(a.SetCampaign(ctx, "spring", CampaignChange{Burst: new(int64(5))}))(t)
+	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
+	got := column(try(a.Changes(ctx, ChangesOf{Limit: 10}))(t), func(c Change) string { return c.OldRate + " " + c.NewRate })
+	equal(t, "rates", got, []string{" ", "1/252h 1/252h", "2.5/1d 1/252h", "2.5/15m 2.5/1d", "500/15m 2.5/15m", "500 500/15m", "7 500", " 7"})
+}
+
 // TestActorsAndRevisions: a change names who asked for it and why, and is made only of the campaign that was looked at. So does the record of
 // jobs that were cancelled, by campaign; there is none if they could not be.
 func TestActorsAndRevisions(t *testing.T) {

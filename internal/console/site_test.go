@@ -65,7 +65,7 @@ func TestPages(t *testing.T) {
 	paths := append(pagePaths, "edit?id=spring", "cancel?id=spring", "bulk?state=paused", "login", "replay?campaign=spring", "replays", "create",
 		"quota-create", "quota-edit?id=provider", "quota-delete?id=provider", "quota-adjust?id=provider", "destination?id=shop-7",
 		"destination-edit?id=shop-7", "destination-create", "destination-delete?id=shop-7", "letter?place=3/17",
-		"edit?id=spring&send_rate=250&sink=", "changes?who=alice")
+		"edit?id=spring&rate=250&sink=", "changes?who=alice")
 	for _, id := range hostile {
 		for _, page := range []string{"campaign?id=", "quota?id=", "campaigns?q=", "destination?id="} {
 			paths = append(paths, page+url.QueryEscape(id))
@@ -99,7 +99,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	get(h, "/edit?id=spring&send_rate=250").want(t, 200, `name="rate" value="250"`, `name="was_rate" value="100"`, "now: 100")
+	get(h, "/edit?id=spring&rate=250").want(t, 200, `name="rate" value="250"`, `name="was_rate" value="100"`, "now: 100")
 	get(h, "/destination?id="+url.QueryEscape(hostile[1])).want(t, 200, "nothing is sent to it: its sink &lt;script")
 	for _, path := range []string{
 		"campaign?id=nobody", "quota?id=nothing", "quota-adjust?id=nothing", "destination?id=nowhere", "letter?place=3", "letter?place=3/18",

@@ -120,7 +120,7 @@ func (w *world) Changes(_ context.Context, of catalog.ChangesOf) (list []catalog
 	for i := range min(of.Limit, 2*len(hostile)) {
 		list = append(list, catalog.Change{
 			Number: newest - int64(i), When: time.Now(), Who: "ops", Actor: w.actor, What: "campaigns update", Campaign: hostile[i%len(hostile)],
-			Fields: []catalog.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}},
+			Fields: []catalog.Field{{Name: "send_rate", Old: hostile[0], New: hostile[1]}}, OldRate: hostile[0], NewRate: hostile[1],
 		})
 	}
 	return list, w.fail

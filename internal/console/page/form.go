@@ -180,26 +180,15 @@ func formOf(fields []view.Setting, now any, action string, typed url.Values) *fo
 	return f
 }
 
-// fillEdit fills the form of a campaign in with the units of another rate, if there are some.
-func fillEdit(ctx context.Context, s *Site, query url.Values, c *content) {
-	if units := query.Get("send_rate"); units != "" {
-		if now, err := s.watcher.Sources().Campaign(ctx, query.Get("id")); err == nil {
-			_, per, _ := strings.Cut(now.Rate, "/")
-			query.Set("rate", strings.TrimSuffix(units+"/"+per, "/"))
-		}
-	}
-	campaigns.fillEdit(ctx, s, query, c)
-}
-
 // before returns the address of the form that changes a campaign or a quota, filled in with the values from before a change; "" if the form
 // writes none of them as the table does.
 func before(c catalog.Change) string {
 	page, query := map[string]string{"campaigns update": "edit", "quotas update": "quota-edit"}[c.What], url.Values{}
 	for _, field := range c.Fields {
 		switch field.Name {
-		case "send_per":
-			return "" // the rate is of another span
-		case "status", "paused_until", "active_hours", "ramp", "ramp_since", "job_ttl", "shard": // written otherwise, or not in the form
+		case "send_rate", "send_per":
+			query.Set("rate", c.OldRate)
+		case "status", "paused_until", "active_hours", "ramp", "ramp_since", "job_ttl", "max_wait", "shard": // written otherwise, or not in the form
 		default:
 			query.Set(field.Name, field.Old)
 		}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,10 +54,10 @@ func rateOf(text string) float64 {
 // splitRate divides a rate into its units and what they are of, as the form has them.
 func splitRate(rate string) (units, per string) {
 	units, per, _ = strings.Cut(rate, "/")
-	if per = strings.TrimPrefix(per, "1"); per == "" {
-		per = "s"
+	if len(per) == len("1m") {
+		per = strings.TrimPrefix(per, "1")
 	}
-	return units, per
+	return units, cmp.Or(per, "s")
 }
 
 // meaning says what another rate would mean.

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // sentence is a change as people say it.
@@ -84,46 +82,26 @@ func (s *sentence) campaign(state *view.State) {
 		}
 		return
 	}
-	rate, ok := fields["send_rate"]
-	per, both := fields["send_per"]
-	if !ok && !both || len(fields) > 2 || len(fields) == 2 && (!ok || !both) {
+	delete(fields, "send_rate")
+	delete(fields, "send_per")
+	if len(s.Fields) == 0 || len(fields) > 0 {
 		return
 	}
-	units, present := "", ""
-	if now != nil {
-		units, present, _ = strings.Cut(now.Rate, "/")
-	}
-	was := cmp.Or(rate.Old, units) + perOf(per.Old, present)
-	is := cmp.Or(rate.New, units) + perOf(per.New, present)
-	s.Verb, s.Said = "changed the rate of", []catalog.Field{{Old: was, New: is}}
-	if a, b := rateOf(was), rateOf(is); a < b {
+	was, is := rateOf(s.OldRate), rateOf(s.NewRate)
+	s.Verb, s.Said = "changed the rate of", []catalog.Field{{Old: spoken(s.OldRate), New: spoken(s.NewRate)}}
+	if was < is {
 		s.Verb = "raised"
-	} else if a > b {
+	} else if was > is {
 		s.Verb = "lowered"
 	}
-	if now != nil && rateOf(now.Rate) == rateOf(is) {
-		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", fmt.Sprint(now.Revision), "rate", strings.TrimSuffix(was, "/s"), "reason", "undo")
+	if now != nil && rateOf(now.Rate) == is {
+		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", fmt.Sprint(now.Revision), "rate", s.OldRate, "reason", "undo")
 		s.Undo = &back
 	}
 }
 
-// perOf is the time that a rate is of: as the table has it, or else as the rate of the campaign has it.
-func perOf(text, present string) string {
-	if text == "" {
-		return "/" + cmp.Or(present, "s")
-	}
-	var days, hours, minutes, seconds time.Duration
-	if _, err := fmt.Sscanf(text, "%d day", &days); err != nil {
-		days = 0
-	}
-	_, _ = fmt.Sscanf(text[strings.LastIndex(text, " ")+1:], "%d:%d:%d", &hours, &minutes, &seconds) // of whole days it has none
-	span := days*notation.Day + hours*time.Hour + minutes*time.Minute + seconds*time.Second
-	if span <= 0 || strings.Contains(text, ".") {
-		return "/" + text
-	}
-	short := notation.FormatSpan(span)
-	if len(short) == len("1s") {
-		short = strings.TrimPrefix(short, "1")
-	}
-	return "/" + short
+// spoken is a rate with what it is of: 500/s, 150/m.
+func spoken(rate string) string {
+	units, per := splitRate(rate)
+	return units + "/" + per
 }

@@ -187,7 +187,7 @@ var pages = map[string]page{
 	"campaigns":    {role: auth.Viewer, every: time.Second, fill: fillCampaigns},
 	"campaign":     {role: auth.Viewer, every: time.Second, under: "campaigns", fill: fillCampaign},
 	"rate":         {role: auth.Operator, under: "campaigns", fill: fillRate},
-	"edit":         {role: auth.Admin, under: "campaigns", fill: fillEdit},
+	"edit":         {role: auth.Admin, under: "campaigns", fill: campaigns.fillEdit},
 	"create":       {role: auth.Admin, of: "edit", under: "campaigns", fill: campaigns.fillCreate},
 	"cancel":       {role: auth.Admin, under: "campaigns", fill: campaigns.fillLast("Cancel")},
 	"bulk":         {role: auth.Operator, under: "campaigns", fill: fillBulk},

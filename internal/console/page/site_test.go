@@ -43,14 +43,17 @@ func TestNothingChosen(t *testing.T) {
 
 // TestEditWithTheOldValues: a change leads to its form with the values from before it, as far as the form writes them as the table does.
 func TestEditWithTheOldValues(t *testing.T) {
-	rate := catalog.Field{Name: "send_rate", Old: "250", New: "2500"}
+	rate, per := catalog.Field{Name: "send_rate", Old: "250", New: "2500"}, catalog.Field{Name: "send_per", Old: "00:01:00", New: "00:00:01"}
+	wait := catalog.Field{Name: "max_wait", Old: "06:00:00"}
 	for _, tt := range []struct {
 		change catalog.Change
 		want   string
 	}{
-		{catalog.Change{What: "campaigns update", Campaign: "a:b", Fields: []catalog.Field{rate, {Name: "sink", New: "other"}, {Name: "ramp", Old: "{}"}}}, "edit?id=a%3Ab&send_rate=250&sink="},
+		{catalog.Change{What: "campaigns update", Campaign: "a:b", Fields: []catalog.Field{rate, {Name: "sink", New: "other"}, {Name: "ramp", Old: "{}"}}, OldRate: "250"}, "edit?id=a%3Ab&rate=250&sink="},
 		{catalog.Change{What: "quotas update", Quota: "provider", Fields: []catalog.Field{{Name: "mode", Old: "strict", New: "shadow"}}}, "quota-edit?id=provider&mode=strict"},
-		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{rate, {Name: "send_per", Old: "00:01:00", New: "00:00:01"}}}, ""},
+		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{rate, per}, OldRate: "250/1m"}, "edit?id=a&rate=250%2F1m"},
+		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{per}, OldRate: "250/1m"}, "edit?id=a&rate=250%2F1m"},
+		{catalog.Change{What: "quotas update", Quota: "provider", Fields: []catalog.Field{wait}}, ""}, // the table writes it otherwise
 		{catalog.Change{What: "campaigns update", Campaign: "a", Fields: []catalog.Field{{Name: "status", Old: "active", New: "paused"}}}, ""},
 		{catalog.Change{What: "campaigns insert", Campaign: "a", Fields: []catalog.Field{rate}}, ""},
 		{catalog.Change{What: "quota_windows update", Quota: "provider", Fields: []catalog.Field{{Name: "max_units", Old: "5", New: "6"}}}, ""},
