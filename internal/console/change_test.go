@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/auth"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -199,6 +204,9 @@ func TestPartOfABulkChangeIsLogged(t *testing.T) {
 	w.fail = errAway
 	press(serve(w), "/bulk", "operator", typed("q=spring&expect=1&action=pause")).want(t, 503)
 	shows(t, log.String(), "matched=1 changed=1 by=the-operator@127.0.0.1")
+	for path, form := range map[string]string{"/pause-all": "expect=8", "/bulk": "expect=8&state=active&action=resume"} {
+		press(serve(w), path, "admin", typed(form)).want(t, 503, "8 of 8 campaigns were changed, then: ")
+	}
 }
 
 // TestCancelledStaysSo: neither the API nor a form takes a campaign up again that is over, and there are no buttons for it.
@@ -292,6 +300,7 @@ func TestConflict(t *testing.T) {
 		{"edit", "id=spring&revision=6&burst=3", 412, []string{meanwhile, `name="revision" value="7"`}},
 		{"edit", "id=spring&revision=7&burst=many", 422, nil},
 		{"rate", "id=spring&revision=6&rate=333", 412, []string{meanwhile, `name="revision" value="7"`, `value="333"`, "now: 100"}},
+		{"rate", "id=spring&revision=6&rate=333&per=m", 412, []string{meanwhile, `value="333/m"`, "now: 100"}},
 		{"rate", "id=spring&rate=3", 422, nil},
 		{"cancel", "id=spring&revision=7&typed=sprin", 422, nil},
 		{"create", "id=spring&rate=77", 409, []string{`value="77"`}},
@@ -338,4 +347,60 @@ func TestConflictKeepsWhatOthersDid(t *testing.T) {
 	}
 	press(h, "/edit", "admin", again).want(t, 303)
 	w.did(t, `spring {"burst":3} by the-admin@127.0.0.1: `)
+}
+
+// TestAnotherZone: the times of a form are in the zone of the form. Another zone makes them others, and leaves none that it does not show.
+func TestAnotherZone(t *testing.T) {
+	w := guarded()
+	w.snapshot.Campaigns["spring"].FinishBy = time.Date(2036, 12, 1, 15, 0, 0, 0, time.UTC)
+	h := serve(w)
+	form := fieldsOf(visit(h, "/edit?id=spring", "admin").want(t, 200, `name="finish_by" value="2036-12-01T15:00"`))
+	form.Set("finish_by", form.Get("was_finish_by"))
+	form.Set("time_zone", "Europe/Moscow")
+	press(h, "/edit", "admin", form).want(t, 303)
+	w.did(t, `spring {"time_zone":"Europe/Moscow","finish_by":"2036-12-01T12:00:00Z"} by the-admin@127.0.0.1: `)
+
+	form.Set("burst", "many") // so the form is shown again as it was typed
+	form = fieldsOf(press(h, "/edit", "admin", form).want(t, 422, `name="finish_by" value="2036-12-01T15:00"`, "now: 2036-12-01T18:00"))
+	form.Set("finish_by", "2036-12-01T15:00")
+	form.Set("burst", "0")
+	press(h, "/edit", "admin", form).want(t, 303)
+	w.did(t, `spring {"time_zone":"Europe/Moscow","finish_by":"2036-12-01T12:00:00Z"} by the-admin@127.0.0.1: `)
+
+	form = fieldsOf(visit(h, "/edit?id=spring&time_zone=Europe/Moscow", "admin").want(t, 200, `name="finish_by" value="2036-12-01T18:00"`))
+	form.Set("finish_by", form.Get("was_finish_by"))
+	press(h, "/edit", "admin", form).want(t, 303)
+	w.did(t, `spring {"time_zone":"Europe/Moscow"} by the-admin@127.0.0.1: `)
+}
+
+// doubtful is a catalog that is lost while a campaign is committed, and that lacks the quota with which another one is to be.
+type doubtful struct{ *world }
+
+func (d doubtful) SetCampaign(context.Context, string, catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	return row, catalog.ErrInDoubt
+}
+
+func (d doubtful) SetQuota(context.Context, string, catalog.QuotaChange) (row catalog.QuotaRow, err error) {
+	return row, view.Fault(catalog.ErrNotFound, "quota nothing does not exist")
+}
+
+// TestWhatIsSaidOfAFailure: a change that may have been made is not said to have not been made, and what is not there is not said to be there.
+func TestWhatIsSaidOfAFailure(t *testing.T) {
+	w := guarded()
+	h, _ := serveOf(w, func(s *view.Sources) { s.Catalog = doubtful{w} })
+	for path, form := range map[string]string{"/edit": "id=spring&revision=7&burst=3", "/rate": "id=spring&revision=7&rate=105"} {
+		press(h, path, "admin", typed(form)).want(t, 503, "it may have been made").lacks(t, "Not changed")
+	}
+	ask(h, "PATCH", "/api/v1/campaigns/spring", "admin", `{"burst":3}`, "If-Match", "*").want(t, 503, "in-doubt")
+	ask(h, "PUT", "/api/v1/quotas/fresh", "admin", `{"with":"nothing"}`, "If-None-Match", "*").want(t, 404, "quota nothing")
+}
+
+// TestNothingIsLoaded: without the catalog nobody knows what there is, so nothing is said to be missing.
+func TestNothingIsLoaded(t *testing.T) {
+	w := newWorld()
+	w.guard.Anonymous, w.snapshot = auth.Admin, nil
+	h := serve(w)
+	for _, path := range []string{"campaign?id=spring", "quota?id=provider", "quota-adjust?id=provider", "campaigns.csv", "usage.csv?id=provider"} {
+		get(h, "/"+path).want(t, 503, "the catalog is not loaded")
+	}
 }

@@ -55,7 +55,7 @@ func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, matc
 	}
 	out, err := write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) {
 		row, err := do(ctx, id, edit, on)
-		if errors.Is(err, catalog.ErrExists) || errors.Is(err, catalog.ErrNotFound) {
+		if on.New && errors.Is(err, catalog.ErrExists) || !on.New && errors.Is(err, catalog.ErrNotFound) {
 			err = view.Fault(catalog.ErrStale, "%s", line(err))
 		}
 		return row, err

@@ -160,6 +160,9 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	if c.Title, c.Data = cmp.Or(again.title, "Not changed yet"), again.data; err != nil {
 		c.Title, c.status = "Not changed", api.StatusOf(err)
 	}
+	if errors.Is(err, catalog.ErrInDoubt) {
+		c.Title = "Perhaps changed"
+	}
 	s.show(w, c, again.page)
 }
 
@@ -209,14 +212,20 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 			return "", nil, view.Fault(catalog.ErrInvalid, "rate: %q is not a number of percent.", notation.Shorten(text))
 		}
 	}
-	n, err := s.watcher.Sources().Bulk(ctx, ids, &change)
-	if err != nil && n > 0 {
-		s.log.Info("the console has done a part of what a form asks", "action", "bulk", "matched", len(ids), "changed", n,
-			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
-		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
-	}
+	err = s.many(ctx, ids, &change)
 	by.After = ""
 	query, _ := url.ParseQuery(by.Query()) // it was made by url.Values
 	query.Set("done", "bulk")
 	return "campaigns?" + query.Encode(), nil, err
+}
+
+// many changes campaigns. What was changed before an error is logged, and said.
+func (s *Site) many(ctx context.Context, ids []string, change *view.Bulk) error {
+	n, err := s.watcher.Sources().Bulk(ctx, ids, change)
+	if err != nil && n > 0 {
+		s.log.Info("the console has done a part of what a form asks", "action", change.Action, "matched", len(ids), "changed", n,
+			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
+		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
+	}
+	return err
 }

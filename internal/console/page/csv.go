@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"math"
@@ -68,7 +69,11 @@ func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
 	by := view.SelectionOf(query)
 	by.After = ""
-	list, _, _ := s.watcher.Fresh(ctx).Select(by, math.MaxInt)
+	state := s.watcher.Fresh(ctx)
+	list, _, _ := state.Select(by, math.MaxInt)
+	if missing := state.Missing(by); len(list) == 0 && missing != nil {
+		return nil, missing
+	}
 	for _, c := range list {
 		p, why := catalog.CampaignProgress{}, ""
 		if c.Progress != nil {
@@ -87,9 +92,11 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 
 // usageLines has a line for each step and window: windows differ from quota to quota.
 func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
-	q := s.watcher.Fresh(ctx).Quota(query.Get("id"))
+	state := s.watcher.Fresh(ctx)
+	q := state.Quota(query.Get("id"))
 	if q == nil {
-		return nil, view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		missing := view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		return nil, cmp.Or(state.Missing(view.Selection{}), missing)
 	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those

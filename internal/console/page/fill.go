@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 const (
@@ -92,7 +90,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	id := query.Get("id")
 	campaign := s.watcher.Detailed(ctx, c.State, id)
 	if campaign == nil {
-		c.fail(http.StatusNotFound, "There is no campaign %s.", notation.Shorten(id))
+		c.missing("campaign", id)
 		return
 	}
 	c.Title = campaign.ID

@@ -153,10 +153,14 @@ func (f *form) fail(err error) {
 const was = "was_"
 
 // entered returns the text that the user has typed into a field. The form's own value does not count as typed: after a conflict it must
-// not undo other people's changes. A form without what it had, as a script may send it, has only what was typed.
-func entered(form url.Values, name string) (text string, ok bool) {
-	text = typedText(form, name)
-	return text, form.Has(name) && (!form.Has(was+name) || text != strings.TrimSpace(form.Get(was+name)))
+// not undo other people's changes. A form without what it had, as a script may send it, has only what was typed. Times are in the zone of the
+// form, so with another zone they are all typed.
+func entered(form url.Values, field *view.Setting) (text string, ok bool) {
+	typed := func(name string) bool {
+		return form.Has(name) && (!form.Has(was+name) || typedText(form, name) != strings.TrimSpace(form.Get(was+name)))
+	}
+	text = typedText(form, field.Name)
+	return text, typed(field.Name) || field.Input == view.InputTime && text != "" && typed("time_zone")
 }
 
 // typedText is the text of a field. A browser sends each choice of a list by itself.
@@ -172,8 +176,9 @@ func formOf(fields []view.Setting, now any, action string, typed url.Values) *fo
 		if action == "rate" && field.Name != "rate" {
 			continue
 		}
-		if value, ok := entered(typed, field.Name); ok && value != field.Value {
+		if value, ok := entered(typed, &fields[i]); ok && value != field.Value {
 			field.Value, field.Now = value, "now: "+field.Value
+			values[field.Name] = value // a time zone is that of the times behind it
 		}
 		f.Fields = append(f.Fields, field)
 	}

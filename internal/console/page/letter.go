@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -25,7 +24,7 @@ func fillLetter(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Dead letter " + query.Get("place")
 	letter, err := s.watcher.WholeLetter(ctx, at)
 	if err != nil && !errors.Is(err, view.ErrAsking) {
-		c.fail(api.StatusOf(err), "%s", brief(err))
+		c.refuse(err)
 		return
 	}
 	data := struct {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 // preview is what a change of a quota would mean.
 type preview struct {
 	Rows      []previewRow
-	Tightest  string  // span of the window that allows least; "" where none binds, or bytes are counted
+	Tightest  string  // span of the window that allows least; "" where none binds, or it is not comparable with rates
 	Allows    float64 // units per second that it allows on average
 	Campaigns int
 	Want      float64 // units per second that the schedules of its campaigns allow now
@@ -26,18 +27,19 @@ type previewRow struct {
 	Over            bool    // it would be used up at once
 }
 
-// previewOf compares typed windows with those of a quota and with the demand of its campaigns.
-func previewOf(state *view.State, id string, typed []string) (*preview, error) {
-	windows, err := notation.ParseWindows(strings.Join(typed, ","))
+// previewOf compares the windows that a quota would have with those that it has, and with the demand of its campaigns.
+func previewOf(state *view.State, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
+	windows, err := notation.ParseWindows(strings.Join(*cmp.Or(change.Windows, &now.Windows), ","))
 	if err != nil {
-		return nil, view.Fault(catalog.ErrInvalid, "%s", err)
+		return nil, view.Fault(catalog.ErrInvalid, "windows: %s", err)
 	}
 	p := &preview{}
 	var before []view.Window
-	inUnits := true // else it is not comparable with rates
-	if q := state.Quota(id); q != nil {
-		before, inUnits = slices.Clone(q.Windows), q.Unit != "bytes"
+	if q := state.Quota(now.ID); q != nil {
+		before = slices.Clone(q.Windows)
 	}
+	// Bytes, and what each value of a key may have, are not comparable with rates.
+	comparable := *cmp.Or(change.Unit, &now.Unit) != "bytes" && now.Per == ""
 	for _, w := range windows {
 		row := previewRow{Span: notation.FormatSpan(w.Span), Then: &w.Limit, PerSecond: float64(w.Limit) / max(w.Span.Seconds(), 1e-3)}
 		if i := slices.IndexFunc(before, func(b view.Window) bool { return b.Span == row.Span }); i >= 0 {
@@ -45,7 +47,7 @@ func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 			row.Over = row.Used != nil && *row.Used >= w.Limit
 			before = slices.Delete(before, i, i+1)
 		}
-		if inUnits && (p.Tightest == "" || row.PerSecond < p.Allows) {
+		if comparable && (p.Tightest == "" || row.PerSecond < p.Allows) {
 			p.Tightest, p.Allows = row.Span, row.PerSecond
 		}
 		p.Rows = append(p.Rows, row)
@@ -56,7 +58,7 @@ func previewOf(state *view.State, id string, typed []string) (*preview, error) {
 		p.Rows = append(p.Rows, row)
 	}
 	for _, c := range state.Campaigns {
-		if slices.Contains(c.Quotas, id) {
+		if slices.Contains(c.Quotas, now.ID) {
 			p.Campaigns++
 			p.Want += c.Allowed
 		}

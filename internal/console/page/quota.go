@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -17,7 +16,7 @@ import (
 func fillAdjustQuota(_ context.Context, _ *Site, query url.Values, c *content) {
 	q := c.State.Quota(query.Get("id"))
 	if q == nil {
-		c.fail(http.StatusNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		c.missing("quota", query.Get("id"))
 		return
 	}
 	c.Title, c.Data = "Correct a count of quota "+q.ID, q

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -21,7 +20,7 @@ var (
 func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 	q := c.State.Quota(query.Get("id"))
 	if q == nil {
-		c.fail(http.StatusNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		c.missing("quota", query.Get("id"))
 		return
 	}
 	c.Title = q.ID

@@ -114,6 +114,7 @@ func fillRate(ctx context.Context, s *Site, query url.Values, c *content) {
 // setRate changes only the rate. One that is much faster has to be confirmed. It shows a conflict as that of the whole form.
 func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id, rate := form.Get("id"), typedRate(form)
+	form.Set("rate", rate) // the form that is shown again has no unit beside it
 	at, err := revisionOf(form)
 	if err != nil {
 		return "", nil, err

@@ -1,13 +1,11 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"strings"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/notation"
 )
@@ -45,7 +43,7 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Quota: id} },
 	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
-		return previewOf(s.watcher.Look(ctx), now.ID, *cmp.Or(change.Windows, &now.Windows))
+		return previewOf(s.watcher.Look(ctx), now, change)
 	},
 }
 
@@ -85,7 +83,7 @@ func (r *rows[S, E]) page(id, what string) string {
 func (r *rows[S, E]) row(ctx context.Context, s *Site, id string, c *content) *S {
 	now, err := r.read(s.watcher.Sources(), ctx, id)
 	if err != nil {
-		c.fail(api.StatusOf(err), "%s", brief(err))
+		c.refuse(err)
 		return nil
 	}
 	return now
@@ -146,7 +144,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	if err != nil {
 		return "", nil, err
 	}
-	change, err := view.EditOf[E](r.fields, view.ValuesOf(now), func(name string) (string, bool) { return entered(form, name) })
+	change, err := view.EditOf[E](r.fields, view.ValuesOf(now), func(field *view.Setting) (string, bool) { return entered(form, field) })
 	if r.revision(now) != *at {
 		err = view.Fault(catalog.ErrStale, "%s was changed after this form was opened; nothing was done.", notation.Shorten(id))
 	}
@@ -189,7 +187,9 @@ func (r *rows[S, E]) again(ctx context.Context, s *Site, typed url.Values, actio
 
 func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := strings.TrimSpace(form.Get("id"))
-	change, err := view.EditOf[E](r.fields, nil, func(name string) (string, bool) { return typedText(form, name), form.Has(name) })
+	change, err := view.EditOf[E](r.fields, view.Values{}, func(field *view.Setting) (string, bool) {
+		return typedText(form, field.Name), form.Has(field.Name)
+	})
 	if err == nil {
 		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
 	}

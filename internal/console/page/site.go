@@ -14,9 +14,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // policy is the Content-Security-Policy of all pages: nothing from elsewhere, and no script or style in the page itself. Other answers
@@ -222,6 +224,18 @@ var pages = map[string]page{
 func (c *content) fail(status int, format string, args ...any) {
 	c.Title, c.status, c.message = http.StatusText(status), status, true
 	c.Data = message{Message: fmt.Sprintf(format, args...)}
+}
+
+// refuse makes the page say why it cannot be shown.
+func (c *content) refuse(err error) { c.fail(api.StatusOf(err), "%s", brief(err)) }
+
+// missing makes the page say that there is no such thing, or that it is not known which there are.
+func (c *content) missing(what, id string) {
+	if err := c.State.Missing(view.Selection{}); err != nil {
+		c.refuse(err)
+		return
+	}
+	c.fail(http.StatusNotFound, "There is no %s %s.", what, notation.Shorten(id))
 }
 
 // message says why something was not done. If what was typed in a form is why, it has the form.

@@ -30,14 +30,33 @@ func TestEveryPageTakesARole(t *testing.T) {
 
 // TestNothingChosen: a form without any of its quotas takes all of them away, and one without the field leaves them.
 func TestNothingChosen(t *testing.T) {
-	if text, ok := entered(url.Values{"quotas": {""}, "was_quotas": {"a b"}}, "quotas"); text != "" || !ok {
+	quotas := &view.Setting{Name: "quotas", Input: view.InputQuotas}
+	if text, ok := entered(url.Values{"quotas": {""}, "was_quotas": {"a b"}}, quotas); text != "" || !ok {
 		t.Errorf("%q, %t", text, ok)
 	}
-	if _, ok := entered(url.Values{"quotas": {"", "a", "b"}, "was_quotas": {"a b"}}, "quotas"); ok {
+	if _, ok := entered(url.Values{"quotas": {"", "a", "b"}, "was_quotas": {"a b"}}, quotas); ok {
 		t.Error("what the campaign had counts as typed")
 	}
-	if _, ok := entered(url.Values{"was_quotas": {"a b"}}, "quotas"); ok {
+	if _, ok := entered(url.Values{"was_quotas": {"a b"}}, quotas); ok {
 		t.Error("a field that the form does not have counts as typed")
+	}
+}
+
+// TestPreviewOfAnotherUnit: bytes are not compared with the rates of campaigns, and neither is what each value of a key may have.
+func TestPreviewOfAnotherUnit(t *testing.T) {
+	state := &view.State{Quotas: []*view.Quota{{ID: "provider", Unit: "units"}}, Campaigns: []*view.Campaign{{ID: "spring", Quotas: []string{"provider"}, Allowed: 9}}}
+	for unit, tightest := range map[string]string{"": "1m", "units": "1m", "bytes": ""} {
+		now, change := &view.QuotaSettings{ID: "provider", Unit: "units", Windows: []string{"300/1m"}}, &view.QuotaEdit{}
+		if unit != "" {
+			change.Unit = &unit
+		}
+		if p, err := previewOf(state, now, change); err != nil || p.Tightest != tightest || p.Want != 9 {
+			t.Errorf("%s: %+v, %v", unit, p, err)
+		}
+		now.Per = "recipient"
+		if p, err := previewOf(state, now, change); err != nil || p.Tightest != "" {
+			t.Errorf("%s by a key: %+v, %v", unit, p, err)
+		}
 	}
 }
 

@@ -30,15 +30,8 @@ func refused(t *testing.T, what string, err, kind error) {
 }
 
 // textOf returns what a form is filled with.
-func textOf(form []Setting, values Values) func(name string) (string, bool) {
-	return func(name string) (string, bool) {
-		for _, field := range form {
-			if field.Name == name {
-				return field.Text(values), true
-			}
-		}
-		return "", false
-	}
+func textOf(values Values) func(field *Setting) (string, bool) {
+	return func(field *Setting) (string, bool) { return field.Text(values), true }
 }
 
 // TestChangesOfTheConsole: what a form shows reads as the same, errors keep their kinds, and a role that may only read is named.
@@ -129,7 +122,7 @@ func campaignByForm(ctx context.Context, t *testing.T, c *Sources) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(CampaignForm))
 	}
 	for i := range 2 { // the second time what was set is taken away again
-		edit, err := EditOf[Edit](CampaignForm, ValuesOf(now), func(name string) (string, bool) { text, ok := typed[name]; return text, ok })
+		edit, err := EditOf[Edit](CampaignForm, ValuesOf(now), func(field *Setting) (string, bool) { text, ok := typed[field.Name]; return text, ok })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +202,7 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
 	begin := NewCampaign()
-	edit, err := EditOf[Edit](CampaignForm, nil, textOf(CampaignForm, ValuesOf(begin)))
+	edit, err := EditOf[Edit](CampaignForm, Values{}, textOf(ValuesOf(begin)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +245,7 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 	refused(t, "a change of no quota", err, catalog.ErrNotFound)
 	now := NewQuota()
 	now.Windows = []string{"300/1m", "5000/1d:fixed:day@Europe/Moscow"}
-	edit, err := EditOf[QuotaEdit](QuotaForm, nil, textOf(QuotaForm, ValuesOf(now)))
+	edit, err := EditOf[QuotaEdit](QuotaForm, Values{}, textOf(ValuesOf(now)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,13 +145,13 @@ func (s *Setting) Value(text string) (any, error) {
 	return text, nil
 }
 
-// EditOf returns the changes that a form makes to what there is now. nil stands for a new row, which gets every typed value. Fields that it
+// EditOf returns the changes that a form makes to what there is now: nothing of a new row, which gets every typed value. Fields that it
 // does not have stay.
-func EditOf[E any](fields []Setting, now Values, form func(name string) (text string, ok bool)) (*E, error) {
+func EditOf[E any](fields []Setting, now Values, form func(field *Setting) (text string, ok bool)) (*E, error) {
 	changes := Values{}
 	for i := range fields {
 		field := &fields[i]
-		text, ok := form(field.Name)
+		text, ok := form(field)
 		if text = strings.TrimSpace(text); !ok || text == field.Text(now) {
 			continue
 		}
@@ -159,7 +159,7 @@ func EditOf[E any](fields []Setting, now Values, form func(name string) (text st
 		if err != nil {
 			return nil, err
 		}
-		changes[field.Name] = value
+		changes[field.Name], now[field.Name] = value, value // a time zone is that of the times behind it
 	}
 	e := new(E)
 	changes.into(e)
