@@ -119,7 +119,7 @@ func TestQuotaAdjust(t *testing.T) {
 		t.Errorf("%q", said)
 	}
 	const adjust = "quota adjust provider 1h --used "
-	d.refuses(2, adjust+"150 --reason credit", "has counted 200 units: --used 150 would make room for 50 more; give --lower")
+	d.refuses(2, adjust+"150 --reason credit", "has counted 200 units, and 150 would make room for 50 more; give lower")
 	d.refuses(1, "quota adjust provider 1d --used 150 --reason credit", "has no window of 1d")
 	d.refuses(2, adjust+"1001 --reason typo", "is more than window 1h of quota provider allows")
 	d.run("quota set capped --per recipient --window 3/1d")

@@ -228,7 +228,7 @@ func changeQuotasOver(t *testing.T, d *desk, flags string) {
 	d.prints("quota delete fresh --yes"+flags, "deleted quota fresh, which limited 0 campaigns\n")
 	d.refuses(2, "quota delete provider --yes"+flags, "limits 2 campaigns")
 	d.refuses(1, "quota adjust provider 9h --used 7 --reason credit"+flags, "has no window of 9h")
-	d.refuses(2, "quota adjust provider 10s --used 0 --reason credit"+flags, "give --lower")
+	d.refuses(2, "quota adjust provider 10s --used 0 --reason credit"+flags, "give lower")
 }
 
 // same leaves out of what is printed when it was looked at: a window that is full is so again at that moment.

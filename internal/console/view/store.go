@@ -122,7 +122,7 @@ func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (do
 		}
 		done = Adjusted{Quota: quota, Window: notation.FormatSpan(span), Limit: q.Windows[window].Limit}
 		if a.Used > done.Limit {
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "--used %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "used: %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
 				a.Used, done.Window, quota, done.Limit)
 		}
 		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
@@ -132,7 +132,7 @@ func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (do
 			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 		}
 		if is.Used > a.Used {
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "window %s of quota %s has counted %d units: --used %d would make room for %d more; give --lower to allow it",
+			return 0, 0, 0, Fault(catalog.ErrInvalid, "used: window %s of quota %s has counted %d units, and %d would make room for %d more; give lower to allow it",
 				done.Window, quota, is.Before, a.Used, is.Before-a.Used)
 		}
 		done.Before, done.Used = is.Before, is.Used
