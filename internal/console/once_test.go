@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,7 +89,10 @@ func TestPut(t *testing.T) {
 }
 
 // ledgerOfReplays is a replay.Book that two processes share.
-type ledgerOfReplays struct{ jobs, stop sync.Map }
+type ledgerOfReplays struct {
+	jobs, stop sync.Map
+	reads      atomic.Int32
+}
 
 func (l *ledgerOfReplays) SaveReplay(_ context.Context, id string, job json.RawMessage, _ bool) (bool, error) {
 	l.jobs.Store(id, job)
@@ -97,6 +101,7 @@ func (l *ledgerOfReplays) SaveReplay(_ context.Context, id string, job json.RawM
 }
 
 func (l *ledgerOfReplays) Replays(context.Context) (list []catalog.ReplayRow, err error) {
+	l.reads.Add(1)
 	for _, job := range l.jobs.Range {
 		list = append(list, catalog.ReplayRow{Job: job.(json.RawMessage)})
 	}
@@ -108,11 +113,12 @@ func (l *ledgerOfReplays) StopReplay(_ context.Context, id string) (bool, error)
 	return true, nil
 }
 
-// TestReplaysOfOthers: what one process replays is shown by another, and stopped there.
+// TestReplaysOfOthers: what one process replays is shown by another, and stopped there. Pages ask the database together.
 func TestReplaysOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
-		w.book = &ledgerOfReplays{}
+		book := &ledgerOfReplays{}
+		w.book = book
 		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
 			progress(3)
 			<-ctx.Done()
@@ -134,6 +140,14 @@ func TestReplaysOfOthers(t *testing.T) {
 			if strings.Count(list, `"state":"stopped"`) != 1 {
 				t.Errorf("one of them shows %s", list)
 			}
+		}
+		before := book.reads.Load()
+		for range 100 {
+			visit(shows, "/replays", "viewer").want(t, 200, "stopped")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if reads := book.reads.Load() - before; reads > 6 {
+			t.Errorf("within ten seconds pages have read them %d times", reads)
 		}
 		site.Close()
 	})

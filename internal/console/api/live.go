@@ -53,7 +53,7 @@ func (s *server) look(ctx context.Context, in *liveIn) (any, error) {
 	case "daemons":
 		return body(s.daemons(ctx, nil))
 	case "replays":
-		return body(s.replays(ctx, nil))
+		return replaysOut{s.watcher.Replays(ctx)}, nil
 	}
 	return body(s.status(ctx, nil))
 }

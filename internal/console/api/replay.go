@@ -29,8 +29,14 @@ type replaysOut struct {
 	Replays []replay.Job `json:"replays"`
 }
 
-func (s *server) replays(context.Context, *nothing) (*answer[replaysOut], error) {
-	return &answer[replaysOut]{replaysOut{s.sources().Replays.List()}}, nil
+func (s *server) replays(ctx context.Context, _ *nothing) (*answer[replaysOut], error) {
+	return &answer[replaysOut]{replaysOut{s.known(ctx)}}, nil
+}
+
+// known returns the replays as they are at this moment, as far as the database answers.
+func (s *server) known(ctx context.Context) []replay.Job {
+	booked, _ := s.sources().Replays.Booked(ctx) // that it is away is said elsewhere
+	return s.sources().Replays.List(booked)
 }
 
 type startIn struct {
@@ -111,8 +117,8 @@ type replayIn struct {
 }
 
 // replay returns a replay; without one it is a problem.
-func (s *server) replay(id string) (*replay.Job, error) {
-	for _, job := range s.sources().Replays.List() {
+func (s *server) replay(ctx context.Context, id string) (*replay.Job, error) {
+	for _, job := range s.known(ctx) {
 		if job.ID == id {
 			return &job, nil
 		}
@@ -120,8 +126,8 @@ func (s *server) replay(id string) (*replay.Job, error) {
 	return nil, huma.Error404NotFound("there is no such replay; the last 100 are remembered")
 }
 
-func (s *server) oneReplay(_ context.Context, in *replayIn) (*answer[*replay.Job], error) {
-	job, err := s.replay(in.ID)
+func (s *server) oneReplay(ctx context.Context, in *replayIn) (*answer[*replay.Job], error) {
+	job, err := s.replay(ctx, in.ID)
 	return &answer[*replay.Job]{job}, err
 }
 
@@ -131,8 +137,8 @@ type stopOut struct {
 	}
 }
 
-func (s *server) stopReplay(_ context.Context, in *replayIn) (*stopOut, error) {
-	if _, err := s.replay(in.ID); err != nil {
+func (s *server) stopReplay(ctx context.Context, in *replayIn) (*stopOut, error) {
+	if _, err := s.replay(ctx, in.ID); err != nil {
 		return nil, err
 	}
 	out := &stopOut{}

@@ -53,9 +53,9 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Data = data
 }
 
-func fillReplays(_ context.Context, s *Site, _ url.Values, c *content) {
+func fillReplays(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Title = "Replays"
-	list := s.watcher.Sources().Replays.List()
+	list := s.watcher.Replays(ctx)
 	c.Data = struct {
 		List    []replay.Job
 		Running bool

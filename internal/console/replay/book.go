@@ -105,21 +105,25 @@ func (j *Jobs) Stop(id string) bool {
 	return asked
 }
 
-// List returns the replays, the newest first: those of this process, and as far as the book can be read those of others.
-func (j *Jobs) List() []Job {
-	var all []catalog.ReplayRow
-	if j.book != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), bookWithin)
-		defer cancel()
-		all, _ = j.book.Replays(ctx) // the rest is known without it, and that the database is away is said elsewhere
+// Booked returns the replays of all processes that the book has.
+func (j *Jobs) Booked(ctx context.Context) ([]catalog.ReplayRow, error) {
+	if j.book == nil {
+		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, bookWithin)
+	defer cancel()
+	return j.book.Replays(ctx)
+}
+
+// List returns the replays, the newest first: those of this process as they are now, and those that the book had.
+func (j *Jobs) List(booked []catalog.ReplayRow) []Job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := make([]Job, 0, len(j.list)+len(all))
+	list := make([]Job, 0, len(j.list)+len(booked))
 	for _, job := range j.list {
 		list = append(list, *job)
 	}
-	for _, row := range all {
+	for _, row := range booked {
 		var job Job
 		if json.Unmarshal(row.Job, &job) != nil || slices.ContainsFunc(j.list, func(mine *Job) bool { return mine.ID == job.ID }) {
 			continue

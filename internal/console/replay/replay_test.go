@@ -16,14 +16,14 @@ func TestAReplayEndsOnceOthersMayBegin(t *testing.T) {
 		return deadletter.ReplayReport{Replayed: 1}, nil
 	}
 	lease := func(ctx context.Context) (context.Context, func(), error) {
-		return ctx, func() { state = j.List()[0].State }, nil
+		return ctx, func() { state = j.List(nil)[0].State }, nil
 	}
 	j = New(run, lease, slog.New(slog.DiscardHandler))
 	if _, err := j.Start("me", "", Request{}); err != nil {
 		t.Fatal(err)
 	}
 	j.Wait()
-	if ended := j.List()[0]; state != Running || ended.State != Done || ended.Outcome.Replayed != 1 {
+	if ended := j.List(nil)[0]; state != Running || ended.State != Done || ended.Outcome.Replayed != 1 {
 		t.Errorf("%s while others could not begin, then %+v", state, ended)
 	}
 }

@@ -189,7 +189,11 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 		if stop, err := admin.SaveReplay(ctx, "r1", text, true); stop != asked || err != nil {
 			t.Errorf("to be stopped: %t, %v, want %t", stop, err, asked)
 		}
-		if list := others.List(); len(list) != 1 || !reflect.DeepEqual(list[0], job) {
+		booked, err := others.Booked(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		if list := others.List(booked); len(list) != 1 || !reflect.DeepEqual(list[0], job) {
 			t.Errorf("replays are %+v", list)
 		}
 		if !others.Stop("r1") {

@@ -90,14 +90,16 @@ func (s *quotaStore) setKey(ctx context.Context, quota, value string, e KeyEdit)
 	release := e.HeldUntil != nil && !e.HeldUntil.After(time.Now())
 	if release {
 		change.HeldUntil = &time.Time{}
+		if err := s.keys.Release(ctx, q, value); err != nil { // before the database has been changed, as its error says
+			return nil, err
+		}
 	}
 	if err := s.catalog.SetKey(ctx, quota, value, change); err != nil {
 		return nil, err
 	}
-	if release {
-		if err := s.keys.Release(ctx, q, value); err != nil {
-			return nil, err
-		}
+	k, err := s.key(ctx, quota, value)
+	if err != nil {
+		return nil, Fault(catalog.ErrInDoubt, "the key is changed, but could not be read after that: %s", err)
 	}
-	return s.key(ctx, quota, value)
+	return k, nil
 }

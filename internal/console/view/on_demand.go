@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/progress"
 )
@@ -90,6 +91,12 @@ func (l *Watcher) Usage(ctx context.Context, quota string, last, step time.Durat
 		now := time.Now()
 		return l.sources.Usage(ctx, quota, now.Add(-last), now.Truncate(time.Minute), step)
 	})
+}
+
+// Replays returns the replays, the newest first: those of this process as they are now, and those of others as the database had them lately.
+func (l *Watcher) Replays(ctx context.Context) []replay.Job {
+	booked, _ := cached(ctx, l.cache, question{kind: "replays", fresh: closeFor}, l.sources.Replays.Booked) // the rest is known without them
+	return l.sources.Replays.List(booked)
 }
 
 // Stores returns which services answer.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -63,5 +64,37 @@ func TestTheConsoleOpensGates(t *testing.T) {
 	}
 	if !strings.Contains(said.String(), `msg="gate opened by hand" sink=shops destination=https://a.example:443 was_closed=true by=alice@10.0.0.7 reason=mended`) {
 		t.Error(said.String())
+	}
+}
+
+// keyCatalog is a catalog that counts the changes of keys.
+type keyCatalog struct {
+	Catalog
+	changes int
+}
+
+func (k *keyCatalog) GetKeyed(_ context.Context, quota, _ string) (*delivery.Quota, error) {
+	return &delivery.Quota{ID: quota, Per: "recipient", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}}, nil
+}
+
+func (k *keyCatalog) SetKey(context.Context, string, string, catalog.KeyChange) error {
+	k.changes++
+	return nil
+}
+
+// TestKeysWithoutRedis: a key that was changed in the database is not said to be as it was, and one that cannot be released stays held there.
+func TestKeysWithoutRedis(t *testing.T) {
+	set, err := shards.Connect(shards.Options{Addrs: []string{"127.0.0.1:1"}, Mode: shards.ModeSingle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = set.Close() }()
+	c := &keyCatalog{}
+	s := &quotaStore{keys: keyed.Desk{Shards: set}, catalog: c}
+	if _, err := s.setKey(t.Context(), "cap", "anna", KeyEdit{HeldUntil: new(time.Now().Add(-time.Hour))}); err == nil || errors.Is(err, catalog.ErrInDoubt) || c.changes != 0 {
+		t.Errorf("released: %v, %d changes", err, c.changes)
+	}
+	if _, err := s.setKey(t.Context(), "cap", "anna", KeyEdit{HeldUntil: new(time.Now().Add(time.Hour))}); !errors.Is(err, catalog.ErrInDoubt) || c.changes != 1 {
+		t.Errorf("held: %v, %d changes", err, c.changes)
 	}
 }
