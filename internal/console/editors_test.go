@@ -1,0 +1,282 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pacer/pacer/internal/catalog"
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
+)
+
+// What the database does with the next change.
+const (
+	commits    = "commits"
+	refusesAll = "is away"
+	losesAsk   = "loses the commit"
+	losesReply = "loses the answer to the commit"
+)
+
+// oneRow is a catalog of one campaign, as the database keeps it.
+type oneRow struct {
+	*world
+	row  catalog.CampaignRow
+	mode string
+}
+
+var errLost = view.Fault(catalog.ErrUnreachable, "the database cannot be reached")
+
+func (o *oneRow) GetCampaign(context.Context, string) (row catalog.CampaignRow, err error) {
+	if o.mode == refusesAll {
+		return row, errLost
+	}
+	return o.row, nil
+}
+
+func (o *oneRow) SetCampaign(_ context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	mode := o.mode
+	switch {
+	case mode == refusesAll:
+		return row, errLost
+	case c.AtRevision != nil && *c.AtRevision != o.row.Revision:
+		return row, view.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
+	}
+	if mode != losesAsk {
+		o.apply(c)
+	}
+	if mode != commits {
+		return row, view.Fault(catalog.ErrInDoubt, "the commit was lost, and it may have been made")
+	}
+	return o.row, nil
+}
+
+// apply makes a change, of whoever.
+func (o *oneRow) apply(c catalog.CampaignChange) {
+	if c.Rate != nil {
+		micros, per, _ := notation.ParseRate(*c.Rate)
+		o.row.SendRate, o.row.SendPer = notation.FormatMicros(micros), notation.FormatSpan(per)
+	}
+	set(&o.row.Burst, c.Burst)
+	set(&o.row.PriorityWeight, c.PriorityWeight)
+	set(&o.row.Note, c.Note)
+	set(&o.row.TimeZone, c.TimeZone)
+	setTime(&o.row.StartsAt, c.StartsAt)
+	setTime(&o.row.FinishBy, c.FinishBy)
+	o.row.Revision++
+}
+
+func set[T any](column, value *T) {
+	if value != nil {
+		*column = *value
+	}
+}
+
+func setTime(column **time.Time, value *time.Time) {
+	if value != nil {
+		if *column = nil; !value.IsZero() {
+			at := value.UTC()
+			*column = &at
+		}
+	}
+}
+
+// columns are the row by the names of its fields. Times are instants.
+func (o *oneRow) columns() map[string]string {
+	return map[string]string{
+		"rate": o.row.Rate(), "burst": strconv.FormatInt(o.row.Burst, 10), "priority_weight": strconv.FormatInt(o.row.PriorityWeight, 10),
+		"note": o.row.Note, "time_zone": o.row.TimeZone, "starts_at": view.Instant(o.row.StartsAt), "finish_by": view.Instant(o.row.FinishBy),
+	}
+}
+
+// shown is what a form has for a field.
+func (o *oneRow) shown(name string) string {
+	text := o.columns()[name]
+	if at, err := time.Parse(time.RFC3339, text); err == nil && isTimeField(name) {
+		zone, _ := time.LoadLocation(o.row.TimeZone)
+		return at.In(zone).Format("2006-01-02T15:04")
+	}
+	return text
+}
+
+func isTimeField(name string) bool { return name == "starts_at" || name == "finish_by" }
+
+// choices are what people type.
+var choices = map[string][]string{
+	"rate": {"0", "5", "105", "150/1m", "2/1h"}, "burst": {"0", "3", "7"}, "priority_weight": {"1", "2", "9"}, "note": {"", "ask Anna", `<b> "of" Boris`},
+	"time_zone": {"UTC", "Europe/Moscow", "Asia/Tokyo", "America/New_York"},
+	"starts_at": {"", "2036-01-05T09:00", "2036-01-06T23:30"}, "finish_by": {"", "2037-01-05T09:00", "2037-01-06T00:15"},
+}
+
+var fieldNames = []string{"rate", "burst", "priority_weight", "note", "time_zone", "starts_at", "finish_by"}
+
+// editor is a user with a form that was opened some time ago, or with what the API has answered.
+type editor struct {
+	role  string
+	form  url.Values        // nil: none is open
+	typed map[string]string // since it was opened first
+	etag  string
+}
+
+var inputs = regexp.MustCompile(`<input[^>]* name="([^"]*)" value="([^"]*)"`)
+
+// read takes over the form that a page has.
+func (e *editor) read(page response) {
+	e.form = url.Values{}
+	for _, field := range inputs.FindAllStringSubmatch(page.Body.String(), -1) {
+		e.form.Set(field[1], html.UnescapeString(field[2]))
+	}
+}
+
+// TestEditors: whoever edits a campaign by forms and by the API at the same time, changes what they typed, of the campaign that they have seen,
+// and nothing else; what the form shows is what is set. What is refused changes nothing, and of what is lost it is said that it may have been made.
+func TestEditors(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := guarded()
+		w.snapshot.Campaigns = map[string]*delivery.Campaign{"spring": campaign("spring")}
+		o := &oneRow{world: w, mode: commits, row: catalog.CampaignRow{
+			ID: "spring", Revision: 7, Status: delivery.StatusActive, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1,
+		}}
+		h, _ := serveOf(w, func(s *view.Sources) { s.Catalog = o })
+		editors := []*editor{{role: "admin"}, {role: "admin"}, {role: "operator"}, {role: "viewer"}}
+		for range rapid.IntRange(5, 25).Draw(rt, "steps") {
+			e := rapid.SampledFrom(editors).Draw(rt, "editor")
+			name := rapid.SampledFrom(fieldNames).Draw(rt, "field")
+			text := rapid.SampledFrom(choices[name]).Draw(rt, "text")
+			switch action := rapid.SampledFrom([]string{"open", "type", "send", "send", "patch", "sql"}).Draw(rt, "action"); {
+			case action == "open":
+				e.etag, e.form, e.typed = visit(h, "/api/v1/campaigns/spring", e.role).Header().Get("ETag"), nil, map[string]string{}
+				if page := visit(h, "/edit?id=spring", e.role); page.Code == http.StatusOK {
+					e.read(page)
+				}
+			case action == "sql":
+				zone, _ := time.LoadLocation(o.row.TimeZone)
+				o.apply(changeOf(name, text, zone))
+			case e.form == nil && e.role == "admin":
+			case action == "type" && e.form != nil:
+				e.form.Set(name, text)
+				e.typed[name] = text
+			case action == "patch":
+				o.mode = rapid.SampledFrom([]string{commits, commits, refusesAll, losesAsk, losesReply}).Draw(rt, "the database")
+				e.patch(rt, h, o, name, text)
+			case action == "send":
+				o.mode = rapid.SampledFrom([]string{commits, commits, refusesAll, losesAsk, losesReply}).Draw(rt, "the database")
+				e.send(rt, h, o)
+			}
+			o.mode = commits
+		}
+	})
+}
+
+// changeOf is a change of one field, as SQL makes it.
+func changeOf(name, text string, zone *time.Location) (c catalog.CampaignChange) {
+	at, _ := time.ParseInLocation("2006-01-02T15:04", text, zone)
+	n, _ := strconv.ParseInt(text, 10, 64)
+	switch name {
+	case "rate":
+		c.Rate = &text
+	case "burst":
+		c.Burst = &n
+	case "priority_weight":
+		c.PriorityWeight = &n
+	case "note":
+		c.Note = &text
+	case "time_zone":
+		c.TimeZone = &text
+	case "starts_at":
+		c.StartsAt = &at
+	case "finish_by":
+		c.FinishBy = &at
+	}
+	return c
+}
+
+// send sends the form as it is, and reads the one that is shown again.
+func (e *editor) send(rt *rapid.T, h http.Handler, o *oneRow) {
+	before, revision := o.columns(), o.row.Revision
+	form := e.form
+	if form == nil { // of a user who has none, and makes one up
+		form = url.Values{"id": {"spring"}, "revision": {strconv.FormatInt(revision, 10)}, "burst": {"9"}}
+	}
+	answer := press(h, "/edit", e.role, form)
+	page := answer.Body.String()
+	changed := o.row.Revision != revision
+	switch {
+	case e.role != "admin":
+		expect(rt, answer.Code == http.StatusForbidden && !changed, "%s is answered %d", e.role, answer.Code)
+		return
+	case changed:
+		expect(rt, form.Get("revision") == strconv.FormatInt(revision, 10), "a form of revision %s has changed %d", form.Get("revision"), revision)
+		e.holds(rt, o, before)
+		expect(rt, answer.Code == http.StatusSeeOther || !strings.Contains(page, "Not changed"), "what was changed is said not to be: %d", answer.Code)
+	case answer.Code == http.StatusSeeOther:
+		e.holds(rt, o, before) // all of it was so already
+	}
+	if answer.Code == http.StatusSeeOther {
+		e.form = nil
+	} else if strings.Contains(page, `name="revision"`) {
+		e.read(answer)
+		for name, text := range e.typed {
+			expect(rt, e.form.Get(name) == text, "the form that is shown again has %s %q, and not %q as it was typed", name, e.form.Get(name), text)
+		}
+	}
+}
+
+// holds checks that the row has what was typed, and is otherwise as before.
+func (e *editor) holds(rt *rapid.T, o *oneRow, before map[string]string) {
+	now := o.columns()
+	zoned := e.typed["time_zone"] != "" && e.typed["time_zone"] != before["time_zone"]
+	for _, name := range fieldNames {
+		text, typed := e.typed[name]
+		if zoned && isTimeField(name) {
+			text, typed = e.form.Get(name), true
+		}
+		if typed {
+			expect(rt, o.shown(name) == text, "%s is %q after %q was sent", name, o.shown(name), text)
+		} else {
+			expect(rt, now[name] == before[name], "%s was %q and is %q, though nobody has typed it", name, before[name], now[name])
+		}
+	}
+}
+
+// patch changes one field by the API, at the revision that was seen last.
+func (e *editor) patch(rt *rapid.T, h http.Handler, o *oneRow, name, text string) {
+	value := any(text)
+	if n, err := strconv.Atoi(text); err == nil && slices.Contains([]string{"burst", "priority_weight"}, name) {
+		value = n
+	}
+	body, _ := json.Marshal(map[string]any{name: value})
+	before, revision := o.columns(), o.row.Revision
+	answer := ask(h, "PATCH", "/api/v1/campaigns/spring", e.role, string(body), "If-Match", e.etag)
+	if o.row.Revision == revision {
+		expect(rt, answer.Code >= 400, "answered %d, and nothing was changed", answer.Code)
+		return
+	}
+	expect(rt, e.role == "admin" || e.role == "operator" && name == "rate", "%s has changed %s", e.role, name)
+	expect(rt, e.etag == fmt.Sprintf(`"%d"`, revision), "revision %s was seen, and %d was changed", e.etag, revision)
+	(&editor{typed: map[string]string{name: text}, form: url.Values{"starts_at": {o.shown("starts_at")}, "finish_by": {o.shown("finish_by")}}}).holds(rt, o, before)
+	if answer.Code >= 400 {
+		expect(rt, strings.Contains(answer.Body.String(), "in-doubt"), "what was changed is answered %d: %s", answer.Code, answer.Body)
+		return
+	}
+	e.etag = answer.Header().Get("ETag")
+	expect(rt, e.etag == fmt.Sprintf(`"%d"`, o.row.Revision), "the answer has the revision %s", e.etag)
+}
+
+func expect(rt *rapid.T, ok bool, format string, args ...any) {
+	if !ok {
+		rt.Fatalf(format, args...)
+	}
+}
