@@ -45,9 +45,7 @@ func TestAlerts(t *testing.T) {
 		return http.StatusOK, 0
 	}
 	dsn, err := url.Parse(s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	database := newProxy(t, dsn.Host)
 	dsn.Host = database.addr
 	env := []string{"PACER_POSTGRES_DSN=" + dsn.String(), "PACER_SINKS_PARTNER_TYPE=http", "PACER_SINKS_PARTNER_URL=" + s.receiver.url}
@@ -103,11 +101,8 @@ type watcher struct {
 func newWatcher(t *testing.T, faster int, daemons ...string) *watcher {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules := inRules.ReplaceAllStringFunc(string(text), func(match string) string {
+	text := readFile(t, "../deploy/prometheus/rules.yml")
+	rules := inRules.ReplaceAllStringFunc(text, func(match string) string {
 		parts := inRules.FindStringSubmatch(match)
 		span, err := time.ParseDuration(strings.Replace(parts[2], "d", "h", 1))
 		if err != nil || strings.HasSuffix(parts[2], "d") {
@@ -120,9 +115,7 @@ func newWatcher(t *testing.T, faster int, daemons ...string) *watcher {
 		"scrape_configs: [{job_name: pacer, static_configs: [{targets: [%[2]q]}]}]\n", every, strings.Join(daemons, `","`))
 	config = strings.ReplaceAll(config, `\"`, `"`)
 	for name, content := range map[string]string{"rules.yml": rules, "prometheus.yml": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	program := os.Getenv("PROMETHEUS")
 	if program == "" {
@@ -130,14 +123,10 @@ func newWatcher(t *testing.T, faster int, daemons ...string) *watcher {
 	}
 	listen := fmt.Sprintf("127.0.0.1:%d", testservices.FreePort(t))
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cmd := exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -20,18 +20,14 @@ func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	for _, topic := range meta.Topics {
 		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name, part) {
 			continue
 		}
 		for _, p := range topic.Partitions {
 			for r, err := range s.cluster.Scan(ctx, broker.Partition{Topic: topic.Name, ID: p.ID}, 0) {
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				noError(s.t, err)
 				f(topic.Name, r)
 			}
 		}

@@ -32,22 +32,17 @@ const axeRun = `axe.run(document, {
 func readAxe(t *testing.T) string {
 	t.Helper()
 	sums, err := os.Open(filepath.Join(axeFolder, "axe.sum"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = sums.Close() }()
 	script := ""
 	for lines := bufio.NewScanner(sums); lines.Scan(); {
 		sum, name, _ := strings.Cut(lines.Text(), "  ")
-		content, err := os.ReadFile(filepath.Join(axeFolder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := sha256.Sum256(content); hex.EncodeToString(got[:]) != sum {
+		content := readFile(t, filepath.Join(axeFolder, name))
+		if got := sha256.Sum256([]byte(content)); hex.EncodeToString(got[:]) != sum {
 			t.Fatalf("%s is not what was published", name)
 		}
 		if strings.HasSuffix(name, ".js") {
-			script = string(content)
+			script = content
 		}
 	}
 	if script == "" {

@@ -212,9 +212,7 @@ func (b *browser) focus(page string) {
 		var seen bool
 		var what string
 		parts := []any{&at, &all, &seen, &what}
-		if err := json.Unmarshal([]byte(b.value(look).(string)), &parts); err != nil {
-			b.t.Fatal(err)
-		}
+		noError(b.t, json.Unmarshal([]byte(b.value(look).(string)), &parts))
 		if at < 0 { // beyond the last one
 			if last >= 0 && float64(last) < all-1 {
 				b.t.Errorf("%s: of %v only %d can be reached", page, all, last+1)

@@ -74,22 +74,17 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 		return strings.Contains(strings.ReplaceAll(s.get(d, "api/v1/campaigns/newsletter"), " ", ""), `"sent":0,`)
 	})
 	s.await(60*time.Second, "the overview to have counted the dead letters", func() bool { return strings.Contains(s.get(d, ""), "404 × ") })
-	document, err := os.ReadFile("../docs/console.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := readFile(t, "../docs/console.md")
 	for _, p := range pictures {
 		content := b.take(base, p)
 		if len(content) > maxPicture {
 			t.Errorf("the picture %s has %d bytes, more than %d", p.name, len(content), maxPicture)
 		}
-		if before, _, ok := strings.Cut(string(document), "](images/console-"+p.name+".png)"); !ok || len(before)-strings.LastIndex(before, "![") < 40 {
+		if before, _, ok := strings.Cut(document, "](images/console-"+p.name+".png)"); !ok || len(before)-strings.LastIndex(before, "![") < 40 {
 			t.Errorf("docs/console.md does not show the picture %s, or has no sentence in its place", p.name)
 		}
 		if folder := os.Getenv("SCREENSHOTS"); folder != "" {
-			if err := os.WriteFile(filepath.Join(folder, "console-"+p.name+".png"), content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(filepath.Join(folder, "console-"+p.name+".png"), content, 0o600))
 		}
 	}
 	if folder := os.Getenv("PAGES"); folder != "" {
@@ -99,16 +94,12 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 
 // everyPage takes pictures of all pages.
 func (b *browser) everyPage(base, folder string) {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		b.t.Fatal(err)
-	}
+	noError(b.t, os.MkdirAll(folder, 0o700))
 	here := strings.NewReplacer("spring", "spring-sale", "autumn-1", "cora-0", "autumn", "acme-hooks", "provider", "sms-gateway", "shop-7", "cora")
 	for i, of := range consolePages {
 		for how, p := range map[string]picture{"light": {}, "dark": {dark: true}, "phone": {phone: true}} {
 			p.name, p.page, p.height = fmt.Sprintf("%02d-%s-%s.png", i, cmp.Or(regexp.MustCompile(`\W.*`).ReplaceAllString(of, ""), "overview"), how), here.Replace(of), 900
-			if err := os.WriteFile(filepath.Join(folder, p.name), b.take(base, p), 0o600); err != nil {
-				b.t.Fatal(err)
-			}
+			noError(b.t, os.WriteFile(filepath.Join(folder, p.name), b.take(base, p), 0o600))
 		}
 	}
 }
@@ -177,9 +168,7 @@ func (s *stack) pastDays(campaign string, rate int) {
 func (s *stack) get(d *daemon, path string) string {
 	s.t.Helper()
 	response, err := http.Get("http://" + d.listen + "/" + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	defer func() { _ = response.Body.Close() }()
 	var b bytes.Buffer
 	if _, err := b.ReadFrom(response.Body); err != nil {
@@ -215,9 +204,7 @@ func (b *browser) take(base string, p picture) []byte {
 func (b *browser) smaller(content []byte) []byte {
 	b.t.Helper()
 	full, err := png.Decode(bytes.NewReader(content))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	noError(b.t, err)
 	bounds := full.Bounds()
 	used := map[color.Color]int{}
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
@@ -241,9 +228,7 @@ func (b *browser) smaller(content []byte) []byte {
 		}
 	}
 	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small); err != nil {
-		b.t.Fatal(err)
-	}
+	noError(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small))
 	return out.Bytes()
 }
 

@@ -86,9 +86,7 @@ func (b *browser) do(tab context.Context, actions ...chromedp.Action) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(tab, 30*time.Second)
 	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	noError(b.t, chromedp.Run(ctx, actions...))
 }
 
 // leads runs what leads to another page, and waits for that page.

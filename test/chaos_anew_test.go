@@ -179,18 +179,14 @@ func logsTruncated(t *testing.T, c *chaos) {
 	before := c.ends(topics...)
 	lost := int64(0)
 	c.outage(func() {
-		if err := kafkas.kill(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, kafkas.kill())
 		for p := range partitions {
 			kafkas.truncate(t, fmt.Sprintf("%s-%d", topics[0], p))
 		}
 		for p := range lanes {
 			kafkas.truncate(t, fmt.Sprintf("%s-%d", topics[1], p))
 		}
-		if err := kafkas.start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, kafkas.start())
 		c.await(20*time.Second, "the broker's logs", func() bool { return c.ends(topics...) >= 0 })
 		lost = before - c.ends(topics...)
 		t.Logf("%d of %d records are lost", lost, before)
@@ -251,12 +247,8 @@ func (b *privateKafka) truncate(t *testing.T, partition string) {
 	}
 	last := logs[len(logs)-1]
 	info, err := os.Stat(last)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(last, info.Size()*2/3); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, os.Truncate(last, info.Size()*2/3))
 	for _, index := range []string{".index", ".timeindex"} {
 		_ = os.Remove(strings.TrimSuffix(last, ".log") + index)
 	}

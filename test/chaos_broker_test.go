@@ -94,13 +94,9 @@ func brokerKilled(t *testing.T, c *chaos) {
 	c.brokerLoad()
 	c.arrived(0.3)
 	c.outage(func() {
-		if err := broker.kill(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, broker.kill())
 		time.Sleep(2 * time.Second)
-		if err := broker.start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, broker.start())
 	})
 	c.release()
 	c.delivered(90 * time.Second)
@@ -113,9 +109,7 @@ func brokerRestarted(t *testing.T, c *chaos) {
 	c.brokerLoad()
 	c.arrived(0.3)
 	c.outage(func() {
-		if err := broker.restart(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, broker.restart())
 	})
 	c.release()
 	c.delivered(90 * time.Second)

@@ -30,9 +30,7 @@ var catalogCases = []chaosCase{
 func (c *chaos) catalogNetwork() (*proxy, string) {
 	c.t.Helper()
 	dsn, err := url.Parse(c.dsn)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, err)
 	network := newProxy(c.t, dsn.Host)
 	dsn.Host = network.addr
 	return network, "PACER_POSTGRES_DSN=" + dsn.String()
@@ -314,9 +312,7 @@ func (c *chaos) tables() (names []string) {
 	if err == nil {
 		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, err)
 	return names
 }
 

@@ -424,14 +424,9 @@ func (c *chaos) of(campaign string) (n int) {
 // timers gives the world timers of these delays.
 func (c *chaos) timers(delays ...string) {
 	c.t.Helper()
-	config, err := os.ReadFile(c.config())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	with := strings.Replace(string(config), "kafka:    {", "kafka:    {timer_delays: ["+strings.Join(delays, ", ")+"], ", 1)
-	if err := os.WriteFile(c.config(), []byte(with), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	config := readFile(c.t, c.config())
+	with := strings.Replace(config, "kafka:    {", "kafka:    {timer_delays: ["+strings.Join(delays, ", ")+"], ", 1)
+	noError(c.t, os.WriteFile(c.config(), []byte(with), 0o600))
 	c.run("migrate", "up")
 	c.await(10*time.Second, "the timers", func() bool {
 		return len(c.topics(context.Background())[c.prefix+"timer."+delays[len(delays)-1]]) > 0

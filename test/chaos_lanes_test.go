@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -395,17 +394,12 @@ func (c *chaos) idle(daemons ...*daemon) {
 // processor is the processor time that the process has used so far; its resolution is a hundredth of a second.
 func (d *daemon) processor() time.Duration {
 	d.s.t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	stat := readFile(d.s.t, fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	fields := strings.Fields(string(stat[strings.LastIndexByte(stat, ')')+1:]))
 	ticks := 0
 	for _, f := range fields[11:13] { // utime and stime
 		n, err := strconv.Atoi(f)
-		if err != nil {
-			d.s.t.Fatal(err)
-		}
+		noError(d.s.t, err)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond

@@ -54,9 +54,7 @@ func (r *receiver) acceptedIDs() map[string]bool {
 func (s *stack) topics(ctx context.Context) map[string][]int {
 	s.t.Helper()
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	found := map[string][]int{}
 	for _, topic := range meta.Topics {
 		if topic.Name != s.ingress && !strings.HasPrefix(topic.Name, s.prefix) {
@@ -91,9 +89,7 @@ func (s *stack) eachOpenOf(ctx context.Context, topics map[string][]int, f func(
 				s.t.Fatalf("commit of %s/%d: %v", topic, p, err)
 			}
 			for r, err := range s.cluster.Scan(ctx, broker.Partition{Topic: topic, ID: p}, 0) {
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				noError(s.t, err)
 				if dead || open(r.Header("pacer-campaign"), r.Offset) {
 					f(topic, r)
 				}

@@ -44,13 +44,9 @@ func randomFaults(t *testing.T, c *chaos) {
 		case 2:
 			faults["broker kills"]++
 			c.outage(func() {
-				if err := broker.kill(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, broker.kill())
 				time.Sleep(time.Second)
-				if err := broker.start(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, broker.start())
 			})
 		}
 	}
@@ -65,15 +61,11 @@ func (c *chaos) suspend(d *daemon, lasts time.Duration) {
 	c.t.Helper()
 	open := int(d.metric("pacer_jobs_in_flight"))
 	since := c.receiver.now() - commitLag.Microseconds()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, d.cmd.Process.Signal(syscall.SIGSTOP))
 	recent := c.between("", since, c.receiver.now()) + c.bystander.since(commitLag)
 	c.bystander.spare(groupRecovery)
 	time.Sleep(lasts)
-	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, d.cmd.Process.Signal(syscall.SIGCONT))
 	c.bystander.spare(rebalance)
 	c.mayRepeat(open+recent, "a")
 	c.await(60*time.Second, "the suspended daemon to be in the group again", func() bool { return d.metric("pacer_group_joined") == 1 })

@@ -37,16 +37,11 @@ func (b *privateKafka) second(t testing.TB) *secondBroker {
 	if err != nil || len(libs) != 1 {
 		t.Fatalf("Kafka's libraries are %q: %v", libs, err)
 	}
-	bootstrap, err := os.ReadFile(filepath.Join(first, "data", "bootstrap.checkpoint"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bootstrap := readFile(t, filepath.Join(first, "data", "bootstrap.checkpoint"))
 	data, at := filepath.Join(dir, "data"), testservices.FreePort(t)
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(data, 0o700))
 	for name, text := range map[string]string{
-		filepath.Join(data, "bootstrap.checkpoint"): string(bootstrap),
+		filepath.Join(data, "bootstrap.checkpoint"): bootstrap,
 		filepath.Join(data, "meta.properties"): fmt.Sprintf("version=1\nnode.id=2\ndirectory.id=%s\ncluster.id=%s\n",
 			"AAAAAAAAAAAAAAAAAAAA2A", identity["cluster.id"]),
 		filepath.Join(dir, "server.properties"): fmt.Sprintf("process.roles=broker\nnode.id=2\ncontroller.quorum.voters=%s\n"+
@@ -55,9 +50,7 @@ func (b *privateKafka) second(t testing.TB) *secondBroker {
 			"log.dirs=%s\nbroker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500\n",
 			settings["controller.quorum.voters"], at, at, data),
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	s := &secondBroker{t: t, command: []string{
 		"java", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx256m", "-XX:+UseSerialGC",
@@ -72,9 +65,7 @@ func (b *privateKafka) second(t testing.TB) *secondBroker {
 func (s *secondBroker) start() {
 	s.t.Helper()
 	s.process = exec.Command(s.command[0], s.command[1:]...)
-	if err := s.process.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, s.process.Start())
 }
 
 func (s *secondBroker) kill() {
@@ -88,12 +79,9 @@ func (s *secondBroker) kill() {
 // properties reads a file of lines KEY=VALUE.
 func properties(t testing.TB, file string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, file)
 	values := map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
 			values[key] = value
 		}

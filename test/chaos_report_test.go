@@ -143,9 +143,7 @@ func TestChaosReportKeepsOtherRows(t *testing.T) {
 	t.Setenv("CHAOS_REPORT", file)
 	first, second := chaosCases()[0].name, chaosCases()[1].name
 	const gone = "| no-case-any-more | 1 | 0 | 0 | 0 | 0 | - | - |\n"
-	if err := os.WriteFile(file, []byte("# Old\n"+chaosColumns+gone), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("# Old\n"+chaosColumns+gone), 0o600))
 	for _, rows := range [][]chaosRow{
 		{{name: second, jobs: 1, failed: true, how: "a"}, {name: first, jobs: 2, how: "bc"}},
 		{{name: second, jobs: 3}},

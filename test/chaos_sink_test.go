@@ -214,7 +214,5 @@ func (c *chaos) sinkSettings(settings string) {
 	if err == nil {
 		err = os.WriteFile(c.config(), []byte(strings.Replace(string(config), usual, settings, 1)), 0o600)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, err)
 }

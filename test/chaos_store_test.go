@@ -118,13 +118,9 @@ func commandsOf(t *testing.T, r *testservices.Redis) int {
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})
 	defer func() { _ = client.Close() }()
 	stats, err := client.InfoMap(t.Context(), "stats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	n, err := strconv.Atoi(stats["Stats"]["total_commands_processed"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return n
 }
 

@@ -26,13 +26,9 @@ var unasked = []string{"publisher"}
 func composeProject(t *testing.T) *types.Project {
 	t.Helper()
 	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "docker-compose.yml")}, cli.WithWorkingDirectory(root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	project, err := options.LoadProject(context.Background())
 	if err != nil {
 		t.Fatalf("docker-compose.yml: %v", err)
@@ -186,33 +182,24 @@ func TestDigestsPinEveryImage(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o700)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	pinned := func(docker string) (text string, err error) {
-		if err := os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"+docker), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"+docker), 0o700))
 		cmd := exec.Command(filepath.Join(dir, "scripts/digests.sh"))
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		for _, name := range files {
-			content, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			text += string(content)
+			content := readFile(t, filepath.Join(dir, name))
+			text += content
 		}
 		return text, err
 	}
 	image := regexp.MustCompile(`(?m)^(?: *image: +|FROM +)([^ @\n]+)(@sha256:[0-9a-f]+)?( AS build)?$`)
 	for _, digit := range []string{"a", "b"} {
 		text, err := pinned("echo sha256:" + strings.Repeat(digit, 64))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		found := image.FindAllStringSubmatch(text, -1)
 		if len(found) < 9 || strings.Count(text, "@sha256:"+strings.Repeat(digit, 64)) != len(found)-1 {
 			t.Errorf("%d images, not all of which are pinned to %s: %s", len(found), digit, found)
@@ -235,11 +222,8 @@ func TestKafkaIsTheSameEverywhere(t *testing.T) {
 	image, _, _ := strings.Cut(composeProject(t).Services["kafka"].Image, "@")
 	_, version, _ := strings.Cut(image, ":")
 	for _, file := range []string{"../scripts/kafka/pom.xml", "../scripts/services/kafka.sh"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(text), version) {
+		text := readFile(t, file)
+		if !strings.Contains(text, version) {
 			t.Errorf("%s does not speak of Kafka %s, which docker-compose.yml runs", file, version)
 		}
 	}
@@ -249,15 +233,12 @@ func TestKafkaIsTheSameEverywhere(t *testing.T) {
 func TestGoIsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	version := func(file, pattern string) string {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		text := readFile(t, file)
+		found := regexp.MustCompile(pattern).FindStringSubmatch(text)
 		if found == nil {
 			t.Fatalf("%s names no version of Go", file)
 		}
-		return string(found[1])
+		return found[1]
 	}
 	want := version("../go.mod", `(?m)^go (\d+\.\d+\.\d+)$`)
 	if got := version("../Dockerfile", `(?m)^FROM golang:([^@\s-]+)`); got != want {
@@ -276,16 +257,13 @@ func TestImagesHaveDigests(t *testing.T) {
 	names := regexp.MustCompile(`(?m)^(?: *image: +|FROM +)(\S+)`)
 	digest := regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`)
 	for _, file := range []string{"../docker-compose.yml", "../Dockerfile"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := names.FindAllSubmatch(text, -1)
+		text := readFile(t, file)
+		found := names.FindAllStringSubmatch(text, -1)
 		if len(found) < 2 {
 			t.Errorf("%s names %d images", file, len(found))
 		}
 		for _, name := range found {
-			if image := string(name[1]); image != "pacer:dev" && !digest.MatchString(image) {
+			if image := name[1]; image != "pacer:dev" && !digest.MatchString(image) {
 				t.Errorf("%s: %s has no digest; make digests pins it", file, image)
 			}
 		}
@@ -302,12 +280,9 @@ func TestProvisionedFilesParse(t *testing.T) {
 		files = append(files, found...)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, file)
 		var content map[string]any
-		if err := yaml.Unmarshal(text, &content); err != nil || len(content) == 0 {
+		if err := yaml.Unmarshal([]byte(text), &content); err != nil || len(content) == 0 {
 			t.Errorf("%s: %d keys, error %v", file, len(content), err)
 		}
 	}
@@ -315,10 +290,7 @@ func TestProvisionedFilesParse(t *testing.T) {
 
 func dashboardExpressions(t *testing.T) (expressions []string) {
 	t.Helper()
-	text, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../deploy/grafana/dashboards/pacer.json")
 	var dashboard struct {
 		Panels []struct {
 			Title, Description, Type string
@@ -326,7 +298,7 @@ func dashboardExpressions(t *testing.T) (expressions []string) {
 			Targets                  []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
 		t.Fatalf("dashboard: %v", err)
 	}
 	for _, panel := range dashboard.Panels {
@@ -345,10 +317,7 @@ func dashboardExpressions(t *testing.T) (expressions []string) {
 
 func ruleExpressions(t *testing.T) (expressions []string, records map[string][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../deploy/prometheus/rules.yml")
 	var rules struct {
 		Groups []struct {
 			Rules []struct {
@@ -357,7 +326,7 @@ func ruleExpressions(t *testing.T) (expressions []string, records map[string][]s
 			}
 		}
 	}
-	if err := yaml.Unmarshal(text, &rules); err != nil {
+	if err := yaml.Unmarshal([]byte(text), &rules); err != nil {
 		t.Fatalf("rules: %v", err)
 	}
 	records = map[string][]string{}

@@ -107,9 +107,7 @@ func (d *daemon) fetch(path string) (one answer, size int) {
 	d.s.t.Helper()
 	began := time.Now()
 	r, err := http.Get("http://" + d.listen + path)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	n, err := io.Copy(io.Discard, r.Body)
 	_ = r.Body.Close()
 	if err != nil || r.StatusCode != http.StatusOK {
@@ -124,13 +122,9 @@ func (d *daemon) streams(path string, span time.Duration) int {
 	ctx, cancel := context.WithTimeout(d.s.t.Context(), span)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.listen+path, nil)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	r, err := http.DefaultClient.Do(request)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	defer func() { _ = r.Body.Close() }()
 	size, err := io.Copy(io.Discard, r.Body)
 	if r.StatusCode != http.StatusOK || !errors.Is(err, context.DeadlineExceeded) {

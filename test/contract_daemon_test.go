@@ -31,19 +31,13 @@ var tracedBy = []byte("\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\
 func checkExemplars(t *testing.T, d *daemon) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, "http://"+d.listen+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, name := range []string{"pacer_sink_seconds", "pacer_slot_lateness_seconds"} {
 		if !regexp.MustCompile(`(?m)^` + name + `_bucket\{.*\} \d+ # \{trace_id="[0-9a-f]{32}"\} `).Match(body) {
 			t.Errorf("%s names no trace", name)
@@ -108,9 +102,7 @@ func (s *stack) everyMetric() *daemon {
 func (s *stack) page(d *daemon, path string) {
 	s.t.Helper()
 	answer, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + d.listen + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		s.t.Errorf("%s answers %s", path, answer.Status)
@@ -188,9 +180,7 @@ func literals(t *testing.T, pattern string) map[string]bool {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	return found
 }

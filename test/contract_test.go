@@ -90,9 +90,7 @@ func compareRecorded(t *testing.T, found []string) {
 		return
 	}
 	all := slices.Sorted(slices.Values(append(recorded, added...)))
-	if err := os.WriteFile(contractFile, []byte(strings.Join(all, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(contractFile, []byte(strings.Join(all, "\n")+"\n"), 0o600))
 }
 
 var helpFlag = regexp.MustCompile(`^  (?:-[a-z], |    )(--[a-z-]+)`)
@@ -198,13 +196,9 @@ func (s *stack) belowSome(paths [][]string) map[string][]string {
 		at[nonsense] = 1
 	}
 	text, err := json.Marshal(tree) // which is YAML, too
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	file := s.dir + "/keys.yaml"
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, os.WriteFile(file, text, 0o600))
 	keys := map[string][]string{}
 	for _, found := range noSuchKey.FindAllStringSubmatch(s.bare(nil, "quota", "list", "--config", file), -1) {
 		keys[strings.TrimSuffix(found[1], ".")] = strings.Split(strings.TrimSpace(found[2]), ", ")
@@ -217,9 +211,7 @@ func (s *stack) variables(paths [][]string) (list []string) {
 	s.t.Helper()
 	file := s.dir + "/variable.yaml"
 	sinks := "sinks: {discard: {type: discard}, log: {type: log}, http: {type: http, url: \"http://127.0.0.1:1/\"}}\n"
-	if err := os.WriteFile(file, []byte(sinks+"postgres: {dsn: \"postgres://x@127.0.0.1:1/x\"}"), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, os.WriteFile(file, []byte(sinks+"postgres: {dsn: \"postgres://x@127.0.0.1:1/x\"}"), 0o600))
 	const unknown = ": there is no such setting"
 	environ := []string{"PACER_" + nonsense + "=0"}
 	for _, path := range paths {
@@ -247,15 +239,11 @@ FROM pg_proc WHERE pronamespace = 'pacer'::regnamespace AND obj_description(oid,
 UNION ALL SELECT DISTINCT format('notification pacer.%s %s', relname, substring(prosrc FROM 'pg_notify\(''(\w+)'''))
 FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid
 WHERE relnamespace = 'pacer'::regnamespace AND prosrc LIKE '%pg_notify(%'`)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var entry string
-		if err := rows.Scan(&entry); err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, rows.Scan(&entry))
 		list = append(list, entry)
 	}
 	if err := rows.Err(); err != nil || len(list) < 50 {

@@ -25,9 +25,7 @@ func processCPU(t *testing.T, pid int) time.Duration {
 	if err == nil {
 		stat, err = process.Stat()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return time.Duration(stat.CPUTime() * float64(time.Second))
 }
 
@@ -63,9 +61,7 @@ func (c cost) less(idle cost, seconds float64) cost {
 // forgetPeak begins the daemon's peak of memory anew.
 func (d *daemon) forgetPeak() {
 	d.s.t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", d.cmd.Process.Pid), []byte("5"), 0); err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", d.cmd.Process.Pid), []byte("5"), 0))
 }
 
 // resident is the daemon's memory now, in MiB.
@@ -76,8 +72,6 @@ func (d *daemon) resident() float64 {
 	if err == nil {
 		stat, err = process.Stat()
 	}
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	return float64(stat.ResidentMemory()) / (1 << 20)
 }

@@ -37,9 +37,7 @@ const (
 func newCounter(t *testing.T) *counter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	c := &counter{url: "http://" + l.Addr().String() + "/", began: time.Now()}
 	server := &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()

@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -112,10 +111,7 @@ func TestTheDashboardIsOfOneInstallation(t *testing.T) {
 
 // TestPanelsLeadToTraces: those of durations whose exemplars name traces ask for them, once each.
 func TestPanelsLeadToTraces(t *testing.T) {
-	text, err := os.ReadFile("../deploy/grafana/dashboards/pacer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../deploy/grafana/dashboards/pacer.json")
 	var board struct {
 		Panels []struct {
 			Title   string
@@ -125,9 +121,7 @@ func TestPanelsLeadToTraces(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(text), &board))
 	asked := map[string]int{}
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {

@@ -98,9 +98,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 func (s *stack) deadOver(d *daemon, token, place, id string) {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, os.WriteFile(path, []byte(token), 0o600))
 	over := []string{"--server", "http://" + d.listen, "--token", "file:" + path}
 	for _, line := range [][]string{
 		{"dead", "show", place}, {"dead", "show", place, "--json"}, {"dead", "show", id}, {"dead", "show", place, "--payload"},
@@ -132,9 +130,7 @@ func (s *stack) pagesOfLetters(d *daemon, want int) {
 	seen, counted, after := map[string]bool{}, 0, ""
 	for pages := 0; pages == 0 || after != ""; pages++ {
 		answer, err := http.Get("http://" + d.listen + "/api/v1/dead-letters?limit=30&after=" + after)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, err)
 		var page struct {
 			Letters []struct{ Place string }
 			Counts  []struct{ Letters int }
@@ -240,9 +236,7 @@ func (s *stack) interruptReplay(flags ...string) {
 	cmd.Env = environment()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, cmd.Start())
 	time.Sleep(1500 * time.Millisecond)
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	err := cmd.Wait()
@@ -256,15 +250,11 @@ func (s *stack) interruptReplay(flags ...string) {
 func (s *stack) checkReplayed(payload string) {
 	s.t.Helper()
 	partitions, err := s.cluster.Partitions(s.t.Context(), s.ingress)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	replayed := 0
 	for p := range partitions {
 		for r, err := range s.cluster.Scan(s.t.Context(), broker.Partition{Topic: s.ingress, ID: p}, 0) {
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			noError(s.t, err)
 			if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
 				continue
 			}

@@ -156,9 +156,7 @@ func (h *hooked) changes(n int) (after []time.Duration) {
 		began := time.Now()
 		id, _ := args[0].(string)
 		var revision float64
-		if err := h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, id).Scan(&revision); err != nil {
-			h.t.Fatal(err)
-		}
+		noError(h.t, h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, id).Scan(&revision))
 		h.await(30*time.Second, "all daemons have read the row of "+id, func() bool {
 			return !slices.ContainsFunc(h.daemons, func(d *daemon) bool { return d.metric("pacer_config_revision") < revision })
 		})

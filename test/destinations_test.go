@@ -42,9 +42,7 @@ func newHooked(t *testing.T) *hooked {
 func portOf(t *testing.T, r *receiver) string {
 	t.Helper()
 	u, err := url.Parse(r.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return u.Port()
 }
 
@@ -75,9 +73,7 @@ func calls(r *receiver, destination string) (n int) {
 func (h *hooked) acts(destination string) {
 	h.t.Helper()
 	var revision float64
-	if err := h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, destination).Scan(&revision); err != nil {
-		h.t.Fatal(err)
-	}
+	noError(h.t, h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, destination).Scan(&revision))
 	h.await(30*time.Second, "all daemons have read the row of "+destination, func() bool {
 		for _, d := range h.daemons {
 			if d.metric("pacer_config_revision") < revision {

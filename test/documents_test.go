@@ -57,11 +57,8 @@ const readme = "../README.md"
 const example = "127.0.0.1:9000"
 
 func (s *stack) typePage(t *testing.T, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := strings.ReplaceAll(string(text), `"pacer.jobs"`, `"`+s.ingress+`"`)
+	text := readFile(t, path)
+	page := strings.ReplaceAll(text, `"pacer.jobs"`, `"`+s.ingress+`"`)
 	if strings.Contains(page, example) {
 		port := fmt.Sprint(testservices.FreePort(t))
 		page = strings.ReplaceAll(strings.ReplaceAll(page, example, "127.0.0.1:"+port), "443, 9000", "443, "+port)
@@ -71,9 +68,7 @@ func (s *stack) typePage(t *testing.T, path string) {
 		t.Fatal("it has no commands")
 	}
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Dir(s.binary), filepath.Join(dir, "bin")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(filepath.Dir(s.binary), filepath.Join(dir, "bin")))
 	script := "set -euo pipefail\n" + setUp
 	for i, b := range blocks {
 		switch b[1] {
@@ -86,9 +81,7 @@ func (s *stack) typePage(t *testing.T, path string) {
 		}
 	}
 	tests, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script+"wait\n")
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	cmd.Env = append(environment(), "PACER_KAFKA_BROKERS="+strings.Join(s.brokers, ","), "PACER_REDIS_ADDRS="+s.redis,
@@ -119,16 +112,13 @@ func (s *stack) typePage(t *testing.T, path string) {
 // TestTheProducersOfTheReadmePublish runs the program of each language in README.md, where the machine has what it needs.
 func TestTheProducersOfTheReadmePublish(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(readme)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, readme)
 	libs, err := filepath.Glob("../.services/kafka-*-libs")
 	if err != nil || len(libs) == 0 {
 		t.Fatalf("Kafka's libraries are %q: %v", libs, err)
 	}
 	found := 0
-	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
+	for _, block := range fenced.FindAllStringSubmatch(text, -1) {
 		file := producers[block[1]]
 		if file == "" {
 			continue
@@ -138,9 +128,7 @@ func TestTheProducersOfTheReadmePublish(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, stackOptions{partitions: 6})
 			path := filepath.Join(t.TempDir(), file)
-			if err := os.WriteFile(path, []byte(strings.ReplaceAll(block[2], `"pacer.jobs"`, `"`+s.ingress+`"`)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(path, []byte(strings.ReplaceAll(block[2], `"pacer.jobs"`, `"`+s.ingress+`"`)), 0o600))
 			words := map[string][]string{"python": {"python3", path}, "go": {"go", "run", path}, "java": {"java", "-cp", libs[0] + "/*", path}}[block[1]]
 			if block[1] == "python" && exec.Command("python3", "-c", "import confluent_kafka").Run() != nil {
 				if out, err := exec.CommandContext(t.Context(), "python3", "-m", "py_compile", path).CombinedOutput(); err != nil {

@@ -78,10 +78,7 @@ func TestBadRecordsAreKept(t *testing.T) {
 func TestOneClearLine(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{})
-	base, err := os.ReadFile(s.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := readFile(t, s.config())
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -100,9 +97,7 @@ func TestOneClearLine(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pacer.yaml")
-			if err := os.WriteFile(file, []byte(strings.Replace(string(base), tc.from, tc.to, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(file, []byte(strings.Replace(base, tc.from, tc.to, 1)), 0o600))
 			args := tc.args
 			if !strings.Contains(strings.Join(args, " "), "--config") {
 				args = append(args, "--config", file)
@@ -147,9 +142,7 @@ func TestWaitsForServices(t *testing.T) {
 		t.Errorf("%d Warn lines about redis\n%s", n, d.log)
 	}
 	r := exec.Command("redis-server", "--port", redis[strings.LastIndex(redis, ":")+1:], "--bind", "127.0.0.1", "--save", "")
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, r.Start())
 	t.Cleanup(func() { _ = r.Process.Kill(); _ = r.Wait() })
 	time.Sleep(3 * time.Second)
 	if n := d.log.lines("level=WARN", topic); n != 1 {
@@ -204,17 +197,13 @@ func TestKilledBroker(t *testing.T) {
 	told.publish(toldOf)
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 700 && told.receiver.count("") > 700 })
 	since := s.receiver.now() - time.Second.Microseconds() // commits of a new group, on a busy machine
-	if err := broker.kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, broker.kill())
 	if conn, err := net.Dial("tcp", broker.brokers[0]); err == nil {
 		_ = conn.Close()
 		t.Error("a killed broker answered")
 	}
 	time.Sleep(3 * time.Second)
-	if err := broker.start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, broker.start())
 	back := s.receiver.now()
 	broker.keeps(t, kept)
 	told.cluster.Close()

@@ -117,9 +117,7 @@ func (s *stack) lone(n int) (own, bare []float64) {
 		m := kafka.Message{Value: payloadOf(id), Headers: []kafka.Header{
 			{Key: "pacer-campaign", Value: []byte("c")}, {Key: "pacer-job-id", Value: []byte(id)},
 		}}
-		if err := w.WriteMessages(s.t.Context(), m); err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, w.WriteMessages(s.t.Context(), m))
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.await(10*time.Second, "the jobs", func() bool { return s.receiver.count("c") == warm+n && s.receiver.count("bare") == warm+n })

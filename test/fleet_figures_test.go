@@ -18,9 +18,7 @@ func (d *daemon) ask(path string, into any) {
 	d.s.t.Helper()
 	client := http.Client{Timeout: 5 * time.Second}
 	r, err := client.Get("http://" + d.listen + "/api/v1" + path)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	defer func() { _ = r.Body.Close() }()
 	text, err := io.ReadAll(r.Body)
 	if err == nil {

@@ -115,9 +115,7 @@ func (s *stack) shownSenders(campaign string, lanes []int, daemons int) {
 				Lanes  []int
 			}
 		}
-		if err := json.Unmarshal([]byte(s.run("explain", campaign, "--json")), &v); err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, json.Unmarshal([]byte(s.run("explain", campaign, "--json")), &v))
 		read = nil
 		for _, one := range v.Senders {
 			if len(one.Lanes) == 0 {

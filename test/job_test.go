@@ -75,9 +75,7 @@ func TestAJobIsCancelled(t *testing.T) {
 	s.await(20*time.Second, "a delivery", func() bool { return s.receiver.count("held") == 1 })
 	s.run("campaign", "pause", "held")
 	var revision float64
-	if err := s.db.QueryRow(t.Context(), `SELECT revision FROM pacer.campaigns WHERE id = 'held'`).Scan(&revision); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.db.QueryRow(t.Context(), `SELECT revision FROM pacer.campaigns WHERE id = 'held'`).Scan(&revision))
 	s.await(20*time.Second, "the daemon knows of the pause", func() bool { return d.metric("pacer_config_revision") >= revision })
 	event := []kafka.Header{{Key: "ce_id", Value: []byte("event-1")}, {Key: "ce_source", Value: []byte("/shop")}}
 	s.publish(append(ofCampaign("held", 0, 500), job{campaign: "held", payload: []byte("{}"), headers: event}))

@@ -30,13 +30,9 @@ func openKafkaSink(t *testing.T, brokers []string, topic string, change func(*si
 	}
 	log := slog.New(slog.DiscardHandler)
 	entry, err := sink.Open(cfg, sink.Host{Version: "1", Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r, err := sink.New(sink.Options{Sinks: map[string]sink.Entry{"a": entry}, Logger: log, Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -54,18 +50,14 @@ func openKafkaSink(t *testing.T, brokers []string, topic string, change func(*si
 func recordsOf(t *testing.T, brokers []string, topic string, partitions int) map[string][]delivery.Record {
 	t.Helper()
 	client, err := broker.New(broker.Options{Brokers: brokers, Topics: []string{topic}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	found := map[string][]delivery.Record{}
 	for p := range partitions {
 		for r, err := range client.Scan(ctx, broker.Partition{Topic: topic, ID: p}, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			id := r.Header(delivery.HeaderJobID)
 			found[id] = append(found[id], r)
 		}

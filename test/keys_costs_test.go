@@ -150,9 +150,7 @@ func infoOf(t *testing.T, store *testservices.Redis, section string) string {
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer func() { _ = client.Close() }()
 	text, err := client.Info(context.Background(), section).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return text
 }
 

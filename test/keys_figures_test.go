@@ -91,9 +91,7 @@ func (k *keySends) read() *keySends {
 		k.byKey[key] = append(k.byKey[key], a)
 		return nil
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	noError(k.t, err)
 	return k
 }
 
@@ -173,9 +171,7 @@ func endless(t *testing.T, store *testservices.Redis) (keys int) {
 	ctx, without := context.Background(), 0
 	for cursor := uint64(0); ; {
 		names, next, err := client.Scan(ctx, cursor, "*}k:*", 5000).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, name := range names {
 				p.Do(ctx, "PTTL", name)
@@ -183,9 +179,7 @@ func endless(t *testing.T, store *testservices.Redis) (keys int) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for i := 0; i < len(answers); i += 2 {
 			ttl, err := answers[i].(*redis.Cmd).Int64()
 			n, _ := answers[i+1].(*redis.Cmd).Int64()

@@ -55,9 +55,7 @@ func (s *stack) onDisk() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	answer, err := s.client.Transport.RoundTrip(ctx, s.client.Addr, &logDirsRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	size := int64(0)
 	for _, dir := range answer.(*logDirsResponse).Dirs {
 		for _, topic := range dir.Topics {

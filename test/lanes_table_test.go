@@ -118,9 +118,7 @@ func (n *noted) read() *noted {
 		n.total++
 		return nil
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	noError(n.t, err)
 	return n
 }
 
@@ -145,9 +143,7 @@ func (n *noted) noteArrivals(list []arrival) {
 			n.of[a.campaign] = c
 		}
 		number, err := strconv.Atoi(a.id[strings.LastIndexByte(a.id, '-')+1:])
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		noError(n.t, err)
 		for len(c.times) <= number {
 			c.times = append(c.times, 0)
 		}
@@ -239,9 +235,7 @@ func (s *stack) held(part string) (now, ever int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	for _, topic := range meta.Topics {
 		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name[len(s.prefix):], part) {
 			continue
@@ -253,9 +247,7 @@ func (s *stack) held(part string) (now, ever int64) {
 		answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 			Topics: map[string][]kafka.OffsetRequest{topic.Name: requests},
 		})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		noError(s.t, err)
 		for _, p := range answer.Topics[topic.Name] {
 			if p.Error != nil {
 				s.t.Fatal(p.Error)
@@ -278,17 +270,13 @@ func (s *stack) committed(topic string) (n int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	var ids []int
 	for _, p := range meta.Topics[0].Partitions {
 		ids = append(ids, p.ID)
 	}
 	answer, err := s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.ingress, Topics: map[string][]int{topic: ids}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	for _, p := range answer.Topics[topic] {
 		n += max(0, p.CommittedOffset)
 	}
@@ -300,9 +288,7 @@ func (d *daemon) samples(prefix string) (sum float64) {
 	d.s.t.Helper()
 	client := http.Client{Timeout: 5 * time.Second}
 	answer, err := client.Get("http://" + d.listen + "/metrics")
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, err)
 	defer answer.Body.Close()
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
@@ -311,9 +297,7 @@ func (d *daemon) samples(prefix string) (sum float64) {
 			continue
 		}
 		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			d.s.t.Fatal(err)
-		}
+		noError(d.s.t, err)
 		sum += value
 	}
 	return sum

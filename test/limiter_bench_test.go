@@ -125,13 +125,6 @@ func (r *limiterRig) info(section string, names ...string) (sum float64) {
 	return sum
 }
 
-func noError(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 // benchAsks is an ask for each of a number of campaigns at 1,000/s, each with its own quota of n windows, which never
 // bind.
 func benchAsks(campaigns, n int) []delivery.Ask {

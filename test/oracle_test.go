@@ -74,9 +74,7 @@ func (s *stack) watch(campaigns []string, daemons ...*daemon) *oracle {
 func (s *stack) watchAll(campaigns []string, others []*receiver, daemons ...*daemon) *oracle {
 	s.t.Helper()
 	db, err := pgx.Connect(context.Background(), s.dsn)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	o := &oracle{
 		s: s, watched: campaigns, others: others, daemons: daemons, db: db, causes: map[string][]string{}, done: make(chan struct{}),
 		log: jobs.Topics{Client: s.cluster, Group: s.ingress, TopicSpec: requeue.TopicSpec{Prefix: s.prefix, Ingress: []string{s.ingress}}},

@@ -19,11 +19,8 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
 	read := func(path string) {
-		text, err := os.ReadFile(filepath.Join("..", path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages[path] = string(text)
+		text := readFile(t, filepath.Join("..", path))
+		pages[path] = text
 	}
 	for _, path := range []string{"README.md", "SECURITY.md", "CHANGELOG.md"} {
 		read(path)
@@ -90,9 +87,7 @@ func runBy(t *testing.T, path, kind string) string {
 	t.Helper()
 	for _, r := range runners {
 		matches, err := filepath.Match(r.page, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if matches && slices.Contains(strings.Fields(r.kinds), kind) {
 			return r.test
 		}
@@ -115,9 +110,7 @@ func testNames(t *testing.T) map[string]bool {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	return found
 }
@@ -184,12 +177,9 @@ func anchors(page string) (list []string) {
 
 // TestDocumentsNameTargetsThatExist: what they say to make is in the Makefile.
 func TestDocumentsNameTargetsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../Makefile")
 	targets := map[string]bool{}
-	for _, target := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(string(text), -1) {
+	for _, target := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(text, -1) {
 		targets[target[1]] = true
 	}
 	pages, checked := documents(t), 0

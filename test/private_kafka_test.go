@@ -96,9 +96,7 @@ func (b *privateKafka) run(args ...string) (string, error) {
 func servicesScript(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for {
 		script := filepath.Join(dir, "scripts", "services.sh")
 		if _, err := os.Stat(script); err == nil {
@@ -123,9 +121,7 @@ func (b *privateKafka) acknowledged(t *testing.T) (topic string) {
 	if err == nil {
 		err = answer.Error
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return topic
 }
 

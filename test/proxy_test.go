@@ -115,9 +115,7 @@ func (p *proxy) toxic(kind, stream, attributes string) {
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -148,9 +146,7 @@ func ask(conn net.Conn, patience time.Duration) (time.Duration, error) {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -205,14 +201,10 @@ func (b *privateKafka) answersThrough(t *testing.T, network *proxy) {
 		})
 		return err
 	}
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, end())
 	client := kafkaClient(t, network.addr)
 	meta, err := client.Metadata(t.Context(), &kafka.MetadataRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, found := range meta.Brokers {
 		if at := net.JoinHostPort(found.Host, strconv.Itoa(found.Port)); at != network.addr {
 			t.Errorf("behind the proxy the broker is at %s, want %s", at, network.addr)

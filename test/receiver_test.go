@@ -44,9 +44,7 @@ type arrival struct {
 func newReceiver(t *testing.T) *receiver {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r := &receiver{
 		url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17), headers: map[string]bool{},
 		tallies: map[string]*tally{},

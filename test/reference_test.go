@@ -1,7 +1,6 @@
 package test
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,12 +17,9 @@ var (
 // checkMetricsPage holds docs/reference/metrics.md, which is made from a daemon that was never run, against the metrics of one that
 // works: no name, type, label or value may be missing.
 func checkMetricsPage(t *testing.T, families map[string]*dto.MetricFamily) {
-	page, err := os.ReadFile("../docs/reference/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "../docs/reference/metrics.md")
 	types, labels := map[string]string{}, map[string]map[string][]string{}
-	for _, row := range metricRow.FindAllStringSubmatch(string(page), -1) {
+	for _, row := range metricRow.FindAllStringSubmatch(page, -1) {
 		types[row[1]], labels[row[1]] = row[2], map[string][]string{}
 		for with := range strings.SplitSeq(row[3], "<br>") {
 			if label := metricWith.FindStringSubmatch(with); label != nil {

@@ -25,20 +25,15 @@ func TestTheReportOfThePage(t *testing.T) {
 {"destination": "acme", "outcome": "dead", "origin": {"offset": 2}, "answer": "no such hook, \"acme\""}
 {"destination": "bolt", "outcome": "delivered", "origin": {"offset": 3}}
 `
-	if err := os.WriteFile(events, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(events, []byte(lines), 0o600))
 	psql := exec.Command("psql", "--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", newStack(t, stackOptions{}).dsn)
 	psql.Dir, psql.Stdin = dir, strings.NewReader(block[:begin]+"'"+events+block[end:])
 	if out, err := psql.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	report, err := os.ReadFile(filepath.Join(dir, "report.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := readFile(t, filepath.Join(dir, "report.csv"))
 	const want = "acme,dead,1,\"no such hook, \"\"acme\"\"\"\nacme,delivered,1,\nbolt,delivered,1,\n"
-	if string(report) != want {
+	if report != want {
 		t.Errorf("the report is\n%swant\n%s", report, want)
 	}
 }

@@ -40,14 +40,9 @@ type event struct {
 // withResults switches the results on in the stack's configuration.
 func (s *stack) withResults() {
 	s.t.Helper()
-	text, err := os.ReadFile(s.config())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	on := strings.Replace(string(text), "kafka:    {", "kafka:    {results: true, ", 1) + "\nresults: {headers: [tenant]}\n"
-	if err := os.WriteFile(s.config(), []byte(on), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	text := readFile(s.t, s.config())
+	on := strings.Replace(text, "kafka:    {", "kafka:    {results: true, ", 1) + "\nresults: {headers: [tenant]}\n"
+	noError(s.t, os.WriteFile(s.config(), []byte(on), 0o600))
 	if out, err := s.try("check"); exitCode(err) != 1 || !strings.Contains(out, s.prefix+"results does not exist: run pacer migrate up") {
 		s.t.Errorf("check without the topic of the results: %v\n%s", err, out)
 	}
@@ -161,9 +156,7 @@ func TestNoResultsUnlessWanted(t *testing.T) {
 		t.Error("metrics of results that nobody wants")
 	}
 	meta, err := s.client.Metadata(t.Context(), &kafka.MetadataRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, topic := range meta.Topics {
 		if topic.Name == s.prefix+"results" {
 			t.Error("a topic of results that nobody wants")

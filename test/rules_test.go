@@ -1,7 +1,6 @@
 package test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,12 +16,9 @@ var (
 // names are the first groups of all matches in a file, with how often each occurs.
 func names(t *testing.T, file string, pattern *regexp.Regexp) map[string]int {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, file)
 	found := map[string]int{}
-	for _, match := range pattern.FindAllStringSubmatch(string(text), -1) {
+	for _, match := range pattern.FindAllStringSubmatch(text, -1) {
 		found[match[1]]++
 	}
 	if len(found) == 0 {

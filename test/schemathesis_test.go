@@ -41,9 +41,7 @@ func TestTheAPIWithstandsSchemathesis(t *testing.T) {
 	s.await(30*time.Second, "dead letters", func() bool { return len(s.dead()) == 40 })
 
 	config, err := filepath.Abs("testdata/schemathesis/schemathesis.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	args := []string{
 		"--config-file", config, "run", "http://" + d.listen + "/api/v1/openapi.json", "--exclude-path", "/live", // a stream does not end
 
@@ -57,9 +55,7 @@ func TestTheAPIWithstandsSchemathesis(t *testing.T) {
 	cmd.Env = append(os.Environ(), "TOKEN="+token, "PYTHONPATH="+filepath.Dir(config), "SCHEMATHESIS_HOOKS=hooks", "PYTHONDONTWRITEBYTECODE=1")
 	err = cmd.Run()
 	if file := os.Getenv("REPORT"); file != "" {
-		if err := os.WriteFile(filepath.Clean(file), []byte(log.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Clean(file), []byte(log.String()), 0o600))
 	}
 	if err != nil {
 		t.Errorf("%v\n%s", err, log.String())

@@ -97,11 +97,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA pacer TO pacer_reader`, s.password))
 // leaveOut makes a configuration of its own without what is to be left out, and returns the variables.
 func (s *stack) leaveOut(set []string) (variables []string) {
 	s.t.Helper()
-	text, err := os.ReadFile(s.config())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	file := string(text)
+	text := readFile(s.t, s.config())
+	file := text
 	for _, v := range set {
 		if part, ok := strings.CutPrefix(v, "-"); ok {
 			file = strings.Replace(file, part, "", 1)
@@ -110,9 +107,7 @@ func (s *stack) leaveOut(set []string) (variables []string) {
 		}
 	}
 	s.dir = s.t.TempDir()
-	if err := os.WriteFile(s.config(), []byte(file), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, os.WriteFile(s.config(), []byte(file), 0o600))
 	return variables
 }
 
@@ -148,9 +143,7 @@ func (s *stack) daemonSays(m misconfiguration) {
 	cmd.Env = append(append(environment(), "PACER_HTTP_LISTEN=off"), m.set...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if m.exits {

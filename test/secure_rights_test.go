@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,11 +28,8 @@ const (
 
 func readDocumented(t *testing.T) documented {
 	t.Helper()
-	text, err := os.ReadFile("../docs/operations/deploy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, services, _ := strings.Cut(string(text), "## What the services must offer")
+	text := readFile(t, "../docs/operations/deploy.md")
+	_, services, _ := strings.Cut(text, "## What the services must offer")
 	onKafka, services, _ := strings.Cut(services, "### Redis")
 	onRedis, onPostgres, _ := strings.Cut(services, "### PostgreSQL")
 	d := documented{kafka: map[string][]kafka.ACLEntry{}}

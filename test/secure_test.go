@@ -79,9 +79,7 @@ func newSecured(t *testing.T) *secured {
 // check ends the test with an error.
 func (s *secured) check(err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 }
 
 // evaluated are the variables that the script's output sets in a shell.
@@ -324,9 +322,7 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 		do(people, line)
 	}
 	metrics, err := http.Get("http://" + d.listen + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = metrics.Body.Close() }()
 	st.sessionsEnd(do, people)
 	if code := d.stop(); code != 0 {
@@ -341,9 +337,7 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 	results, err := s.admin.ListOffsets(context.Background(), &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{"pacer.results": {kafka.LastOffsetOf(0), kafka.LastOffsetOf(1), kafka.LastOffsetOf(2)}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	written := int64(0)
 	for _, p := range results.Topics["pacer.results"] {
 		written += p.LastOffset

@@ -111,9 +111,7 @@ func TestSinksReportKeepsOtherRows(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sinks.md")
 	t.Setenv("SINKS_REPORT", file)
 	first, second := sinkKinds[0].name, sinkKinds[1].name
-	if err := os.WriteFile(file, []byte("# Old\n"+sinksColumns+"| no-sink-any-more | 1 |\n| "+second+" | 7 |\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("# Old\n"+sinksColumns+"| no-sink-any-more | 1 |\n| "+second+" | 7 |\n"), 0o600))
 	(&sinksReport{rows: []sinksRow{{name: first, jobs: 3, over: 1.5, failed: true}}}).publish(t)
 	got, err := os.ReadFile(file)
 	want := sinksHeading + sinksColumns + "| " + first + " (FAILED) | 3 | 0 | 0 | 0 | 0 | 0 | 1.5 | 0.0 % | 0 |\n| " + second + " | 7 |\n"

@@ -94,9 +94,7 @@ func newStack(t *testing.T, o stackOptions) *stack {
 	t.Cleanup(transport.CloseIdleConnections)
 	s.client = &kafka.Client{Addr: kafka.TCP(s.brokers...), Transport: transport, Timeout: 10 * time.Second}
 	cluster, err := broker.New(broker.Options{Brokers: s.brokers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(cluster.Close)
 	s.cluster = cluster
 	lanes := o.lanes
@@ -114,15 +112,11 @@ sinks:
 %s
 %s
 `, strings.Join(s.brokers, `","`), s.ingress, s.ingress, s.prefix, lanes, o.kafka, s.redis, s.dsn, s.receiver.url, o.sinks, o.settings)
-	if err := os.WriteFile(s.config(), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(s.config(), []byte(config), 0o600))
 	s.run("migrate", "up")
 	t.Cleanup(s.dropTopics)
 	db, err := pgx.Connect(context.Background(), s.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s.db = db
 	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return s
@@ -226,9 +220,7 @@ func (d *daemon) launch(more ...string) {
 	d.cmd.Env = append(append(environment(), "PACER_HTTP_LISTEN="+d.listen), more...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
-		d.s.t.Fatal(err)
-	}
+	noError(d.s.t, d.cmd.Start())
 	ended := make(chan struct{})
 	d.ended = ended
 	go func() {
@@ -292,11 +284,8 @@ func (d *daemon) get(path string) int {
 // peakRSS is the largest resident set of the process so far, in MiB.
 func (d *daemon) peakRSS() int {
 	d.s.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
+	status := readFile(d.s.t, fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	for line := range strings.Lines(status) {
 		var kib int
 		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
 			return kib / 1024
@@ -425,6 +414,22 @@ func (l *logFile) lines(parts ...string) (n int) {
 		}
 	}
 	return n
+}
+
+// noError ends the test with an error.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readFile is the text of a file.
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	noError(t, err)
+	return string(text)
 }
 
 // exitCode is the code a command ended with.

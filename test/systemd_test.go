@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -19,15 +18,10 @@ func TestTheUnitOfSystemdIsValidAndExposesLittle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the daemon is needed: not under -short")
 	}
-	unit, err := os.ReadFile(unitFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unit := readFile(t, unitFile)
 	binary := os.Getenv("PACER_BIN")
 	here := filepath.Join(t.TempDir(), "pacer.service")
-	if err := os.WriteFile(here, bytes.ReplaceAll(unit, []byte("/usr/local/bin/pacer"), []byte(binary)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(here, []byte(strings.ReplaceAll(unit, "/usr/local/bin/pacer", binary)), 0o600))
 	// Both print nothing, and end with an error, only where something is wrong; 15 is an exposure of 1.5.
 	for _, args := range [][]string{{"verify", "--man=no", here}, {"security", "--offline=true", "--no-pager", "--threshold=15", here}} {
 		out, err := exec.Command("systemd-analyze", args...).CombinedOutput()
@@ -43,9 +37,7 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 	s := newStack(t, stackOptions{})
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = socket.Close() }()
 	d := s.start("one", "NOTIFY_SOCKET="+path, "WATCHDOG_USEC=3000000")
 	var told []string
