@@ -44,14 +44,9 @@ func TestAlerts(t *testing.T) {
 		}
 		return http.StatusOK, 0
 	}
-	dsn, err := url.Parse(s.dsn)
-	noError(t, err)
-	database := newProxy(t, dsn.Host)
-	dsn.Host = database.addr
-	env := []string{"PACER_POSTGRES_DSN=" + dsn.String(), "PACER_SINKS_PARTNER_TYPE=http", "PACER_SINKS_PARTNER_URL=" + s.receiver.url}
-	one, two := s.start("one", env...), s.start("two", env...)
-	one.awaitReady(30 * time.Second)
-	two.awaitReady(30 * time.Second)
+	database, dsn := s.catalogNetwork()
+	env := []string{dsn, "PACER_SINKS_PARTNER_TYPE=http", "PACER_SINKS_PARTNER_URL=" + s.receiver.url}
+	one, two := s.started("one", env...), s.started("two", env...)
 	w := newWatcher(t, faster, one.listen, two.listen)
 
 	s.campaign("steady", 50)

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
 	"github.com/pacer/pacer/internal/requeue"
 )
 
@@ -40,8 +38,7 @@ func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 	const jobs, rate = 2400, 400
 	s.blocked("b", rate)
 	s.publish(ofCampaign("b", 0, jobs))
-	one := s.start("one")
-	one.awaitReady(15 * time.Second)
+	one := s.started("one")
 	// An eighth sent, and two seconds' worth in memory, leave both partitions far from their ends.
 	s.await(20*time.Second, "a part", func() bool { return s.receiver.count("b") >= jobs/8 })
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'b'`)
@@ -57,12 +54,9 @@ func TestBlockedCampaignWaitsInIngress(t *testing.T) {
 		t.Errorf("%v fetches while nothing could be taken", n)
 	}
 	s.noLanes()
-	if code := one.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	one.stop()
 
-	two := s.start("two")
-	two.awaitReady(15 * time.Second)
+	two := s.started("two")
 	s.await(10*time.Second, "both partitions to be blocked again", func() bool { return two.metric("pacer_partitions_blocked") == 2 })
 	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'b'`)
 	resumed := s.receiver.now()
@@ -99,8 +93,7 @@ func TestBlockedCampaignCancelledAndCompany(t *testing.T) {
 	}
 	s.publish(append(append(large[:10:10], job{campaign: "other", id: "other-first"}), large[10:]...))
 	s.publish(ofCampaign("other", 0, 100))
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(10*time.Second, "the partition to be blocked", func() bool { return d.metric("pacer_partitions_blocked") == 1 })
 	time.Sleep(time.Second)
 	if n := s.receiver.count("other"); n > 1 {
@@ -114,28 +107,11 @@ func TestBlockedCampaignCancelledAndCompany(t *testing.T) {
 	if took := time.Duration(list[1].at-cancelled) * time.Microsecond; took > time.Second {
 		t.Errorf("the others went on %s after the cancellation", took)
 	}
-	if n := d.samplesOf(`pacer_jobs_settled_total{campaign="b",outcome="cancelled"}`); n != waiting {
+	if n := d.metric(`pacer_jobs_settled_total{campaign="b",outcome="cancelled"}`); n != waiting {
 		t.Errorf("%v of %d settled as cancelled", n, waiting)
 	}
 	if n := s.receiver.count("b"); n != 0 {
 		t.Errorf("%d of a paused campaign were sent", n)
 	}
 	d.stop()
-}
-
-// kept is where each partition of a topic begins and ends.
-func (s *stack) kept(topic string) (begins, ends int64) {
-	s.t.Helper()
-	var asks []kafka.OffsetRequest
-	for _, p := range s.topics(s.t.Context())[topic] {
-		asks = append(asks, kafka.FirstOffsetOf(p), kafka.LastOffsetOf(p))
-	}
-	answer, err := s.client.ListOffsets(s.t.Context(), &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: asks}})
-	if err != nil {
-		s.t.Fatalf("offsets of %s: %v", topic, err)
-	}
-	for _, p := range answer.Topics[topic] {
-		begins, ends = begins+p.FirstOffset, ends+p.LastOffset
-	}
-	return begins, ends
 }

@@ -10,26 +10,40 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// each calls f for every record that is in the topics whose names begin with the test's prefix and end in part.
+// own tells pacer's own topics of the test whose names hold part.
+func (s *stack) own(part string) func(topic string) bool {
+	return func(topic string) bool {
+		name, own := strings.CutPrefix(topic, s.prefix)
+		return own && strings.Contains(name, part)
+	}
+}
+
+// each calls f for every record that is in pacer's own topics of the test whose names hold part.
 func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
-	noError(s.t, err)
-	for _, topic := range meta.Topics {
-		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name, part) {
-			continue
+	for topic := range s.topics(ctx) {
+		if s.own(part)(topic) {
+			s.eachIn(topic, func(r delivery.Record) { f(topic, r) })
 		}
-		for _, p := range topic.Partitions {
-			for r, err := range s.cluster.Scan(ctx, broker.Partition{Topic: topic.Name, ID: p.ID}, 0) {
-				noError(s.t, err)
-				f(topic.Name, r)
-			}
+	}
+}
+
+// eachIn calls f for every record in a topic.
+func (s *stack) eachIn(topic string, f func(r delivery.Record)) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	partitions, err := s.cluster.PartitionsOf(ctx, topic)
+	noError(s.t, err)
+	for _, p := range partitions {
+		for r, err := range s.cluster.Scan(ctx, p, 0) {
+			noError(s.t, err)
+			f(r)
 		}
 	}
 }
@@ -59,7 +73,10 @@ func (s *stack) bury() {
 // noteHops keeps how many jobs the daemon wrote to a lane for a second time: their records are removed once they are
 // delivered. A daemon that was killed says nothing.
 func (d *daemon) noteHops() {
-	d.s.again += int(d.samplesOf("pacer_requeue_hops_count") - d.samplesOf(`pacer_requeue_hops_bucket{le="1"}`))
+	metrics := d.read("/metrics")
+	all, _ := sumOf(metrics, "pacer_requeue_hops_count")
+	once, _ := sumOf(metrics, `pacer_requeue_hops_bucket{le="1"}`)
+	d.s.again += int(all - once)
 }
 
 // maxHops is the largest pacer-hops of a record in the lanes, without hops to another lane. It is 2 if such a record was already deleted.

@@ -37,19 +37,11 @@ func TestConsolePagesInABrowser(t *testing.T) {
 	s.campaign("winter", 1000)
 	s.run("destination", "create", "shop-7", "--url", "https://hooks.shop-7.example/orders/of/all/customers/everywhere?token=hunter22", "--secret", "file:shop-7", "--header", "x-tenant=blue")
 	s.run("destination", "disable", "shop-7", "--reason", "it answered 410 to a job, which says that it is gone for good")
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign != "spring" {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
-	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame", "PACER_HTTP_BASE_PATH=/tools/pacer")
-	d.awaitReady(30 * time.Second)
+	s.receiver.fails(http.StatusGone, func(a arrival) bool { return a.campaign != "spring" })
+	d := s.started("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame", "PACER_HTTP_BASE_PATH=/tools/pacer")
 	s.publish(mix(map[string]int{"spring": 300, "autumn": 20, "winter": 5}))
 	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 25 })
-	s.receiver.mu.Lock()
-	s.receiver.answer = nil
-	s.receiver.mu.Unlock()
+	s.receiver.answers(nil)
 	base := "http://" + d.listen + "/tools/pacer/"
 	b := newBrowser(t, base)
 	b.refused = []string{"404", "422"} // of a campaign that does not exist, and of a form that was wrong

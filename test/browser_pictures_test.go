@@ -22,7 +22,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
-	"github.com/segmentio/kafka-go"
 )
 
 // picture is one of docs/console.md.
@@ -55,8 +54,7 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 2, sinks: `  partner: {type: http, url: "http://127.0.0.1:9/partner", timeout: 1s}` + fmt.Sprintf(
 		"\n  hooks: {type: http, destinations: true, guard: {ports: [%s], allow: [127.0.0.0/8], allow_http: true}}", portOf(t, shops))})
 	s.scene(shops)
-	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame")
-	d.awaitReady(30 * time.Second)
+	d := s.started("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame")
 	s.publish(mix(map[string]int{
 		"spring-sale": 60_000, "password-reset": 4000, "invoices": 6000, "newsletter": 2500, "winback": 1800, "partner-news": 300,
 	}))
@@ -69,11 +67,11 @@ func TestConsolePicturesInABrowser(t *testing.T) {
 	b.send(b.tab, "pause", "reason", "a wrong link in it", "The campaign is paused.")
 	b.visit(b.tab, base+"campaign?id=spring-sale")
 	b.send(b.tab, "rate", "rate", "150", "The campaign is changed.")
-	s.await(60*time.Second, "a closed gate", func() bool { return strings.Contains(s.get(d, "api/v1/sinks"), `"cause"`) })
+	s.await(60*time.Second, "a closed gate", func() bool { return strings.Contains(string(d.body("/api/v1/sinks")), `"cause"`) })
 	s.await(30*time.Second, "the campaign that is paused to be shown as such", func() bool {
-		return strings.Contains(strings.ReplaceAll(s.get(d, "api/v1/campaigns/newsletter"), " ", ""), `"sent":0,`)
+		return strings.Contains(strings.ReplaceAll(string(d.body("/api/v1/campaigns/newsletter")), " ", ""), `"sent":0,`)
 	})
-	s.await(60*time.Second, "the overview to have counted the dead letters", func() bool { return strings.Contains(s.get(d, ""), "404 × ") })
+	s.await(60*time.Second, "the overview to have counted the dead letters", func() bool { return strings.Contains(string(d.body("/")), "404 × ") })
 	document := readFile(t, "../docs/console.md")
 	for _, p := range pictures {
 		content := b.take(base, p)
@@ -108,7 +106,7 @@ func (b *browser) everyPage(base, folder string) {
 func hooks(numbers map[string]int) (list []job) {
 	for id, n := range numbers {
 		for i := range n {
-			list = append(list, job{campaign: "acme-hooks", id: fmt.Sprintf("%s-%d", id, i), headers: []kafka.Header{{Key: "pacer-destination", Value: []byte(id)}}})
+			list = append(list, jobFor("acme-hooks", id, fmt.Sprintf("%s-%d", id, i)))
 		}
 	}
 	return list
@@ -162,19 +160,6 @@ func (s *stack) pastDays(campaign string, rate int) {
 			INSERT INTO pacer.campaign_history SELECT $1, minute, (60 * $2 * part)::bigint, (60 * $2 * part / 400)::bigint, $2 FROM minutes RETURNING delivered, failed
 		) INSERT INTO pacer.campaign_progress (campaign_id, delivered, dead, delivered_in_history, failed_in_history)
 		SELECT $1, sum(delivered), sum(failed), sum(delivered), sum(failed) FROM added`, campaign, rate)
-}
-
-// get reads what a daemon answers to a path.
-func (s *stack) get(d *daemon, path string) string {
-	s.t.Helper()
-	response, err := http.Get("http://" + d.listen + "/" + path)
-	noError(s.t, err)
-	defer func() { _ = response.Body.Close() }()
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(response.Body); err != nil {
-		s.t.Fatal(err)
-	}
-	return b.String()
 }
 
 // take opens a page, waits for what it must say, checks it with axe, and takes its picture.

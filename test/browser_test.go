@@ -203,8 +203,7 @@ func (b *browser) silent() {
 func TestConsoleInABrowser(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 50)
-	d := s.start("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame")
-	d.awaitReady(30 * time.Second)
+	d := s.started("daemon", "PACER_ADMIN_TOKEN=open-sesame-open-sesame")
 	s.publish(mix(map[string]int{"spring": 20_000}))
 	base := "http://" + d.listen + "/"
 	b := newBrowser(t, base)

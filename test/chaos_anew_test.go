@@ -24,11 +24,11 @@ import (
 
 // anewCases are about topics that are made anew under the same name, and logs that lose their end.
 var anewCases = []chaosCase{
-	{"ingress-made-anew", false, ingressAnew},
-	{"lanes-made-anew", false, lanesAnew},
-	{"timers-made-anew", false, timersAnew},
-	{"dead-letters-made-anew", false, deadLettersAnew},
-	{"logs-truncated", false, logsTruncated},
+	{"ingress-made-anew", false, ingressAnew, telling{line: "the topic was made anew", metric: "pacer_offset_resets_total"}},
+	{"lanes-made-anew", false, lanesAnew, telling{line: "the topic was made anew", metric: "pacer_offset_resets_total"}},
+	{"timers-made-anew", false, timersAnew, telling{line: "the topic was made anew", metric: "pacer_offset_resets_total"}},
+	{"dead-letters-made-anew", false, deadLettersAnew, telling{line: "kafka refuses re-enqueued jobs"}},
+	{"logs-truncated", false, logsTruncated, telling{line: "the log has lost its last records", metric: "pacer_log_lost_records_total"}},
 }
 
 // ingressAnew deletes the topic of ingress and makes it anew, while jobs are sent from a lane. The new one's offsets are
@@ -37,8 +37,7 @@ func ingressAnew(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 4})
 	c.campaign("waits", c.rate(30))
 	c.publish(further("waits", "before", c.jobs(600)))
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
 	c.jitter()
 	c.anew(c.ingress, kafka.ConfigEntry{ConfigName: "retention.ms", ConfigValue: "-1"})
@@ -60,9 +59,7 @@ func lanesAnew(t *testing.T, c *chaos) {
 	lanes := requeue.LaneTopic(c.prefix)
 	old := c.tail(lanes)
 	c.publish(further("waits", "before", c.jobs(300)))
-	for _, name := range []string{"one", "two", "three"} {
-		c.join(name)
-	}
+	c.joinAll("one", "two", "three")
 	c.feed("before", c.seconds(4), load)
 	config := c.configOf(lanes)
 	c.shared(groupRecovery, func() {
@@ -110,21 +107,19 @@ func deadLettersAnew(t *testing.T, c *chaos) {
 		}
 		return http.StatusOK, 0
 	}
-	c.answer(refuses)
+	c.receiver.answers(refuses)
 	load := map[string]float64{"some": c.rate(40)}
 	letters := requeue.DeadTopic(c.prefix)
 	old := c.tail(letters)
-	for _, name := range []string{"one", "two", "three"} {
-		c.join(name)
-	}
+	c.joinAll("one", "two", "three")
 	c.feed("before", c.seconds(3), load)
 	const replayed = 10 // what is remembered of them must not stand for letters of the new topic
 	c.await(30*time.Second, "dead letters", func() bool { return c.written(letters) > 2*replayed })
-	c.answer(nil)
+	c.receiver.answers(nil)
 	accepted, _ := c.receiver.accepted("")
 	c.run("dead", "replay", "--limit", strconv.Itoa(replayed))
 	c.await(30*time.Second, "the replayed jobs", func() bool { n, _ := c.receiver.accepted(""); return n == accepted+replayed })
-	c.answer(refuses)
+	c.receiver.answers(refuses)
 	config, partitions := c.configOf(letters), len(c.topics(t.Context())[letters])
 	c.remove(letters)
 	maps.Copy(c.gone, old.end())
@@ -155,7 +150,7 @@ func deadLettersAnew(t *testing.T, c *chaos) {
 	if out := c.run("dead", "show", listed[0].Place); !strings.Contains(out, listed[0].JobID) {
 		t.Errorf("dead show printed\n%s", out)
 	}
-	c.answer(nil)
+	c.receiver.answers(nil)
 	c.run("dead", "replay", "--campaign", "some")
 	c.replayed = true
 	c.delivered(60 * time.Second)
@@ -170,23 +165,21 @@ func logsTruncated(t *testing.T, c *chaos) {
 	c.campaign("fast", c.rate(200))
 	c.campaign("waits", c.rate(50))
 	c.publish(mix(map[string]int{"fast": c.jobs(400), "waits": c.jobs(400)}))
-	for _, name := range []string{"one", "two", "three"} {
-		c.join(name)
-	}
+	c.joinAll("one", "two", "three")
 	c.delivered(60 * time.Second)
 	time.Sleep(2 * commitLag)
 	topics := []string{c.ingress, requeue.LaneTopic(c.prefix)}
 	before := c.ends(topics...)
 	lost := int64(0)
 	c.outage(func() {
-		noError(t, kafkas.kill())
+		kafkas.kill()
 		for p := range partitions {
 			kafkas.truncate(t, fmt.Sprintf("%s-%d", topics[0], p))
 		}
 		for p := range lanes {
 			kafkas.truncate(t, fmt.Sprintf("%s-%d", topics[1], p))
 		}
-		noError(t, kafkas.start())
+		kafkas.start()
 		c.await(20*time.Second, "the broker's logs", func() bool { return c.ends(topics...) >= 0 })
 		lost = before - c.ends(topics...)
 		t.Logf("%d of %d records are lost", lost, before)
@@ -195,11 +188,7 @@ func logsTruncated(t *testing.T, c *chaos) {
 		}
 	})
 	c.await(30*time.Second, "the daemons to go on at the ends of the logs", func() bool {
-		noticed := 0.0
-		for _, d := range c.up {
-			noticed += d.metric("pacer_log_lost_records_total")
-		}
-		return noticed >= float64(lost)
+		return metricOf(c.up, "pacer_log_lost_records_total") >= float64(lost)
 	})
 	c.publish(further("fast", "after", c.jobs(300)))
 	c.publish(further("waits", "after", c.jobs(300)))
@@ -207,34 +196,19 @@ func logsTruncated(t *testing.T, c *chaos) {
 }
 
 // ends is the sum of the ends of topics' logs, without the bystander's; negative while one does not answer.
-func (c *chaos) ends(topics ...string) (n int64) {
+func (c *chaos) ends(topics ...string) int64 {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	asks := map[string][]kafka.OffsetRequest{}
-	for topic, partitions := range c.topics(ctx) {
-		for _, p := range partitions {
-			if slices.Contains(topics, topic) && (topic == c.ingress || p != c.bystander.lane) {
-				asks[topic] = append(asks[topic], kafka.LastOffsetOf(p))
-			}
-		}
-	}
-	answer, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: asks})
-	if err != nil || len(asks) != len(topics) {
+	asked := c.topics(ctx)
+	maps.DeleteFunc(asked, func(topic string, _ []int) bool { return !slices.Contains(topics, topic) })
+	lanes := requeue.LaneTopic(c.prefix)
+	asked[lanes] = slices.DeleteFunc(asked[lanes], func(p int) bool { return p == c.bystander.lane })
+	_, ends, err := c.stack.offsets(ctx, asked)
+	if err != nil || len(asked) != len(topics) {
 		return -1
 	}
-	for topic, list := range answer.Topics {
-		for _, p := range list {
-			if p.Error != nil {
-				return -1
-			}
-			n += p.LastOffset
-		}
-		if len(list) != len(asks[topic]) {
-			return -1
-		}
-	}
-	return n
+	return ends
 }
 
 // truncate cuts the last third off the log of a partition of a broker that does not run. The broker drops the record batch
@@ -261,8 +235,7 @@ func timersAnew(t *testing.T, c *chaos) {
 	c.campaign("later", c.rate(100))
 	due := func() kafka.Header { return atTime("pacer-not-before", time.Now().Add(6*time.Second)) }
 	c.publish(withHeaders(further("later", "before", c.jobs(100)), due()))
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.delivered(60 * time.Second)
 	c.load(15, map[string]float64{"fast": 200})
 	c.await(20*time.Second, "the first fast jobs", func() bool { return c.receiver.count("fast") > 100 })
@@ -288,13 +261,7 @@ func (c *chaos) remove(topic string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	answer, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})
-	if err == nil {
-		err = answer.Errors[topic]
-	}
-	if err != nil {
-		c.t.Fatalf("delete %s: %v", topic, err)
-	}
+	noError(c.t, c.cluster.DeleteTopics(ctx, []string{topic}))
 }
 
 // create makes a topic, which may not be deleted yet everywhere, and waits until its replicas answer.
@@ -308,14 +275,10 @@ func (c *chaos) create(topic string, partitions int, config ...kafka.ConfigEntry
 		}}})
 		return err == nil && answer.Errors[topic] == nil
 	})
-	asks := make([]kafka.OffsetRequest, partitions)
-	for p := range partitions {
-		asks[p] = kafka.LastOffsetOf(p)
-	}
 	c.await(20*time.Second, topic+" to have leaders", func() bool {
-		answer, err := c.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: asks}})
-		return err == nil && len(answer.Topics[topic]) == partitions &&
-			!slices.ContainsFunc(answer.Topics[topic], func(p kafka.PartitionOffsets) bool { return p.Error != nil })
+		made := c.topics(ctx)[topic]
+		_, _, err := c.stack.offsets(ctx, map[string][]int{topic: made})
+		return err == nil && len(made) == partitions
 	})
 }
 

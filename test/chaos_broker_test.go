@@ -6,19 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
 	"github.com/pacer/pacer/internal/requeue"
 )
 
 // brokerCases are about Kafka and the way to it.
 var brokerCases = []chaosCase{
-	{"kafka-cut", false, kafkaCut},
-	{"kafka-silent", false, kafkaSilent},
-	{"kafka-slow", false, kafkaSlow},
-	{"broker-killed", false, brokerKilled},
-	{"broker-restarted", false, brokerRestarted},
-	{"broker-refuses-the-lane-produce", true, brokerRefuses},
+	{"kafka-cut", false, kafkaCut, telling{line: "kafka does not answer as it should"}},
+	{"kafka-silent", false, kafkaSilent, telling{line: "kafka does not answer as it should"}},
+	{"kafka-slow", false, kafkaSlow, telling{}},
+	{"broker-killed", false, brokerKilled, telling{line: "kafka does not answer as it should"}},
+	{"broker-restarted", false, brokerRestarted, telling{line: "kafka does not answer as it should"}},
+	{"broker-refuses-the-lane-produce", true, brokerRefuses, telling{line: "kafka refuses re-enqueued jobs"}},
 }
 
 // brokerLoad is two daemons with a fast campaign and one whose jobs wait in a lane; more are variables of their
@@ -26,10 +24,16 @@ var brokerCases = []chaosCase{
 func (c *chaos) brokerLoad(more ...string) {
 	c.t.Helper()
 	c.load(6, map[string]float64{"fast": 200})
-	c.campaign("waits", 10)
-	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	c.waits()
 	c.join("one", more...)
 	c.join("two", more...)
+}
+
+// waits publishes jobs of a campaign that wait in a lane.
+func (c *chaos) waits() {
+	c.t.Helper()
+	c.campaign("waits", 10)
+	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
 }
 
 // release lets the jobs that wait in a lane go.
@@ -44,11 +48,7 @@ func kafkaCut(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
 	c.arrived(0.3)
-	c.outage(func() {
-		network.cut()
-		time.Sleep(3 * time.Second)
-		network.heal()
-	})
+	c.outage(func() { network.disturb(3*time.Second, network.cut) })
 	c.release()
 	c.delivered(60 * time.Second)
 }
@@ -59,11 +59,7 @@ func kafkaSilent(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
 	c.arrived(0.2)
-	c.outage(func() {
-		network.silence()
-		time.Sleep(15 * time.Second)
-		network.heal()
-	})
+	c.outage(func() { network.disturb(15*time.Second, network.silence) })
 	c.release()
 	c.delivered(60 * time.Second)
 }
@@ -78,9 +74,7 @@ func kafkaSlow(t *testing.T, c *chaos) {
 	c.arrived(0.4)
 	network.heal()
 	c.shared(groupRecovery, func() { // too narrow to read lanes ahead
-		network.narrow(50)
-		time.Sleep(3 * time.Second)
-		network.heal()
+		network.disturb(3*time.Second, func() { network.narrow(50) })
 	})
 	c.healed()
 	c.release()
@@ -94,9 +88,9 @@ func brokerKilled(t *testing.T, c *chaos) {
 	c.brokerLoad()
 	c.arrived(0.3)
 	c.outage(func() {
-		noError(t, broker.kill())
+		broker.kill()
 		time.Sleep(2 * time.Second)
-		noError(t, broker.start())
+		broker.start()
 	})
 	c.release()
 	c.delivered(90 * time.Second)
@@ -108,9 +102,7 @@ func brokerRestarted(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
 	c.brokerLoad()
 	c.arrived(0.3)
-	c.outage(func() {
-		noError(t, broker.restart())
-	})
+	c.outage(broker.restart)
 	c.release()
 	c.delivered(90 * time.Second)
 }
@@ -124,7 +116,7 @@ func brokerRefuses(t *testing.T, c *chaos) {
 	c.brokerLoad()
 	more := 0
 	c.await(20*time.Second, "a refusal", func() bool {
-		if c.up[0].metric("pacer_requeue_outage")+c.up[1].metric("pacer_requeue_outage") > 0 {
+		if metricOf(c.up, "pacer_requeue_outage") > 0 {
 			return true
 		}
 		// The broker applies a setting some time after it has accepted it, and until then all jobs may be in lanes.
@@ -152,22 +144,9 @@ func brokerRefuses(t *testing.T, c *chaos) {
 }
 
 // configure sets a configuration of a topic.
-func (c *chaos) configure(topic, name, value string) {
-	c.t.Helper()
+func (s *stack) configure(topic, name, value string) {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	answer, err := c.client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
-		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
-			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic,
-			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{
-				Name: name, Value: value, ConfigOperation: kafka.ConfigOperationSet,
-			}},
-		}},
-	})
-	if err == nil {
-		err = answer.Resources[0].Error
-	}
-	if err != nil {
-		c.t.Fatalf("set %s of %s: %v", name, topic, err)
-	}
+	noError(s.t, s.cluster.Configure(ctx, topic, map[string]string{name: value}))
 }

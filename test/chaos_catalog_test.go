@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"testing"
 	"time"
 
@@ -12,28 +11,21 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 )
 
+// catalogUnread is what tells that PostgreSQL is not there.
+var catalogUnread = telling{line: "catalog cannot be read", metric: "pacer_catalog_failures_total"}
+
 // catalogCases are about PostgreSQL and the way to it.
 var catalogCases = []chaosCase{
-	{"postgres-down", false, postgresDown},
-	{"postgres-down-at-a-first-overflow", false, postgresDownAtOverflow},
-	{"daemons-that-disagree", false, daemonsDisagree},
-	{"postgres-down-during-a-rebalance", false, postgresDownRebalance},
-	{"postgres-down-and-a-daemon-killed", false, postgresDownKill},
-	{"postgres-slow", false, postgresSlow},
-	{"postgres-slow-during-rebalances", false, postgresSlowRebalance},
-	{"row-of-a-campaign-gone", false, rowGone},
-	{"catalog-empty", false, catalogEmpty},
-	{"database-of-yesterday", false, databaseOfYesterday},
-}
-
-// catalogNetwork is a proxy in front of the stack's database, and the variable that leads a daemon there.
-func (c *chaos) catalogNetwork() (*proxy, string) {
-	c.t.Helper()
-	dsn, err := url.Parse(c.dsn)
-	noError(c.t, err)
-	network := newProxy(c.t, dsn.Host)
-	dsn.Host = network.addr
-	return network, "PACER_POSTGRES_DSN=" + dsn.String()
+	{"postgres-down", false, postgresDown, catalogUnread},
+	{"postgres-down-at-a-first-overflow", false, postgresDownAtOverflow, catalogUnread},
+	{"daemons-that-disagree", false, daemonsDisagree, telling{line: "catalog cannot be read"}},
+	{"postgres-down-during-a-rebalance", false, postgresDownRebalance, catalogUnread},
+	{"postgres-down-and-a-daemon-killed", false, postgresDownKill, catalogUnread},
+	{"postgres-slow", false, postgresSlow, telling{}},
+	{"postgres-slow-during-rebalances", false, postgresSlowRebalance, telling{}},
+	{"row-of-a-campaign-gone", false, rowGone, telling{}},
+	{"catalog-empty", false, catalogEmpty, telling{line: "the catalog has lost most of its campaigns at once"}},
+	{"database-of-yesterday", false, databaseOfYesterday, telling{line: "catalog cannot be read"}},
 }
 
 // postgresDown takes the catalog away from daemons that know their campaigns: they go on, and jobs overflow into the lanes that their
@@ -112,25 +104,41 @@ func daemonsDisagree(t *testing.T, c *chaos) {
 
 // postgresDownRebalance takes the catalog away, and then one of three daemons goes: the others take its partitions without
 // the stored positions.
-func postgresDownRebalance(t *testing.T, c *chaos) {
-	c.world(t, stackOptions{partitions: 6})
+func postgresDownRebalance(_ *testing.T, c *chaos) {
+	c.catalogDown(20, 200, 0.2, func(three *daemon) {
+		c.leave(three)
+		from := c.receiver.now() + rebalance.Microseconds()
+		time.Sleep(10 * time.Second)
+		c.keptRates(200, from)
+	})
+}
+
+// postgresDownKill has a daemon killed while the catalog is down. From the fifteenth second on the others keep all rates.
+func postgresDownKill(_ *testing.T, c *chaos) {
+	c.catalogDown(40, 100, 0.1, func(three *daemon) {
+		from := c.receiver.now() + (15 * time.Second).Microseconds()
+		c.crash(three)
+		time.Sleep(25 * time.Second)
+		c.keptRates(100, from)
+	})
+}
+
+// catalogDown has three daemons send so many seconds of a rate, and jobs from a lane. The catalog goes when a share has arrived, and comes
+// back, as does the third daemon, after what happens meanwhile.
+func (c *chaos) catalogDown(seconds, rate, share float64, meanwhile func(three *daemon)) {
+	c.t.Helper()
+	c.world(c.t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
-	c.load(20, map[string]float64{"fast": 200})
-	c.campaign("waits", 10)
-	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	c.load(seconds, map[string]float64{"fast": rate})
+	c.waits()
 	c.join("one", dsn)
 	c.join("two", dsn)
 	three := c.join("three", dsn)
 	c.inLanes(c.jobs(300))
-	c.arrived(0.2)
+	c.arrived(share)
 	network.down()
 	time.Sleep(time.Second)
-	c.leave(three)
-	from := c.receiver.now() + rebalance.Microseconds()
-	time.Sleep(10 * time.Second)
-	for id, rate := range map[string]float64{"fast": c.rate(200), "waits": 10} {
-		c.keptRate(id, rate, from, min(c.receiver.now(), max(from, c.lastOf(id))))
-	}
+	meanwhile(three)
 	network.heal()
 	c.healed()
 	c.again(three, dsn)
@@ -138,31 +146,12 @@ func postgresDownRebalance(t *testing.T, c *chaos) {
 	c.delivered(60 * time.Second)
 }
 
-// postgresDownKill has a daemon killed while the catalog is down. From the fifteenth second on the others keep all rates.
-func postgresDownKill(t *testing.T, c *chaos) {
-	c.world(t, stackOptions{partitions: 6})
-	network, dsn := c.catalogNetwork()
-	c.load(40, map[string]float64{"fast": 100})
-	c.campaign("waits", 10)
-	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
-	c.join("one", dsn)
-	c.join("two", dsn)
-	three := c.join("three", dsn)
-	c.inLanes(c.jobs(300))
-	c.arrived(0.1)
-	network.down()
-	time.Sleep(time.Second)
-	from := c.receiver.now() + (15 * time.Second).Microseconds()
-	c.crash(three)
-	time.Sleep(25 * time.Second)
-	for id, rate := range map[string]float64{"fast": c.rate(100), "waits": 10} {
+// keptRates expects that the campaigns of catalogDown were sent at their rates from a time of the receiver on.
+func (c *chaos) keptRates(fast float64, from int64) {
+	c.t.Helper()
+	for id, rate := range map[string]float64{"fast": c.rate(fast), "waits": 10} {
 		c.keptRate(id, rate, from, min(c.receiver.now(), max(from, c.lastOf(id))))
 	}
-	network.heal()
-	c.healed()
-	c.again(three, dsn)
-	c.release()
-	c.delivered(60 * time.Second)
 }
 
 // postgresSlow has the catalog answer 0.3 s late, from before the first overflow of one of the campaigns.
@@ -175,8 +164,7 @@ func postgresSlow(t *testing.T, c *chaos) {
 	c.arrived(0.2)
 	network.delay(300*time.Millisecond, 0)
 	from := c.receiver.now()
-	c.campaign("waits", 10)
-	c.publish(mix(map[string]int{"waits": c.jobs(400)}))
+	c.waits()
 	time.Sleep(5 * time.Second)
 	c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), c.lastOf("fast")))
 	c.release()
@@ -285,13 +273,9 @@ func databaseOfYesterday(t *testing.T, c *chaos) {
 	c.release()
 	c.delivered(60 * time.Second)
 	c.noneDead()
-	said := func() (n int) {
-		for _, d := range c.up {
-			n += d.log.lines("level=ERROR", "the database is older") + d.log.lines("level=WARN", "the quota store has seen a newer revision")
-		}
-		return n
-	}
-	c.await(90*time.Second, "a line of what was brought back", func() bool { return said() > 0 })
+	c.await(90*time.Second, "a line of what was brought back", func() bool {
+		return linesOf(c.up, "level=ERROR", "the database is older")+linesOf(c.up, "level=WARN", "the quota store has seen a newer revision") > 0
+	})
 	c.run("migrate", "catch-up")
 	const rate, seconds = 5, 10
 	c.sql(`UPDATE pacer.campaigns SET send_rate = $1 WHERE id = 'limited'`, rate)

@@ -19,8 +19,8 @@ import (
 
 // compressedCases are about records that are larger than they look.
 var compressedCases = []chaosCase{
-	{"compressed-records", false, compressedRecords},
-	{"decompression-bomb", false, decompressionBomb},
+	{"compressed-records", false, compressedRecords, telling{}},
+	{"decompression-bomb", false, decompressionBomb, telling{line: "a record cannot be read as a whole", metric: "pacer_defects_total"}},
 }
 
 // compressedRecords has producers use every codec that Kafka has, for small jobs and for some of 10 MB, which are a
@@ -156,24 +156,12 @@ func (c *chaos) writeBatch(topic string, partition int, batch []byte) {
 // compressed publishes jobs as one batch compressed with a codec, and remembers them for the verdict.
 func (c *chaos) compressed(codec kafka.Compression, jobs ...job) {
 	c.t.Helper()
-	w := &kafka.Writer{
-		Addr: kafka.TCP(c.brokers...), Topic: c.ingress, Balancer: &kafka.RoundRobin{}, RequiredAcks: kafka.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, BatchBytes: 1 << 30, Compression: codec, Transport: c.client.Transport,
-	}
-	defer func() { _ = w.Close() }()
 	messages := make([]kafka.Message, len(jobs))
 	for i, j := range jobs {
 		c.published[j.id] = j.campaign
-		if j.payload == nil {
-			j.payload = payloadOf(j.id)
-		}
-		messages[i] = kafka.Message{Value: j.payload, Headers: []kafka.Header{
-			{Key: "pacer-campaign", Value: []byte(j.campaign)}, {Key: "pacer-job-id", Value: []byte(j.id)},
-		}}
+		messages[i] = j.message()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := w.WriteMessages(ctx, messages...); err != nil {
+	if err := c.write(messages, func(w *kafka.Writer) { w.BatchBytes, w.Compression = 1<<30, codec }); err != nil {
 		c.t.Fatalf("publish with %s: %v", codec, err)
 	}
 	c.silence.publishes(jobs)

@@ -14,18 +14,18 @@ import (
 
 // crashCases are about daemons that die, come and go.
 var crashCases = []chaosCase{
-	{"crash-after-the-sink-accepted", false, crashAfterAccepted},
-	{"crash-between-lane-produce-and-commit", true, crashBeforeCommit},
-	{"crash-while-relaying-to-several-lanes", false, crashAmongStripes},
-	{"rebalance-with-grants-held", true, rebalanceWithGrants},
-	{"offsets-of-the-group-gone", false, offsetsGone},
-	{"daemon-suspended-for-a-minute", false, suspendedForAMinute},
+	{"crash-after-the-sink-accepted", false, crashAfterAccepted, telling{}},
+	{"crash-between-lane-produce-and-commit", true, crashBeforeCommit, telling{}},
+	{"crash-while-relaying-to-several-lanes", false, crashAmongStripes, telling{}},
+	{"rebalance-with-grants-held", true, rebalanceWithGrants, telling{}},
+	{"offsets-of-the-group-gone", false, offsetsGone, telling{line: "the group has no offset for a partition"}},
+	{"daemon-suspended-for-a-minute", false, suspendedForAMinute, telling{line: "the group has gone on without this daemon"}},
 }
 
 // crashAfterAccepted kills a daemon while the receiver has many of its requests, and has not answered them yet.
 func crashAfterAccepted(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
-	c.receiver.delay = 300 * time.Millisecond
+	c.receiver.answersAfter("", 300*time.Millisecond)
 	c.load(6, map[string]float64{"fast": 200, "slow": 20})
 	one := c.join("one")
 	c.figures("fast", "slow")
@@ -142,6 +142,14 @@ func crashAmongStripes(t *testing.T, c *chaos) {
 func rebalanceWithGrants(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.load(8, map[string]float64{"fast": 300, "slow": 20})
+	c.comeAndGo()
+	c.healed()
+	c.delivered(60 * time.Second)
+}
+
+// comeAndGo has daemons join and leave.
+func (c *chaos) comeAndGo() {
+	c.t.Helper()
 	one := c.join("one")
 	c.arrived(0.2)
 	c.join("two")
@@ -149,8 +157,6 @@ func rebalanceWithGrants(t *testing.T, c *chaos) {
 	c.leave(one)
 	c.arrived(0.6)
 	c.join("three")
-	c.healed()
-	c.delivered(60 * time.Second)
 }
 
 // offsetsGone kills the only daemon, with a backlog in lanes, and the group's offsets and the records of ingress expire
@@ -207,14 +213,5 @@ func (c *chaos) forget() {
 		answer, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{c.ingress}})
 		return err == nil && answer.Errors[c.ingress] == nil
 	})
-	partitions := len(c.topics(ctx)[c.ingress])
-	if _, err := c.client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{c.ingress}}); err != nil {
-		c.t.Fatalf("empty ingress: %v", err)
-	}
-	c.await(20*time.Second, "an empty ingress", func() bool {
-		answer, err := c.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
-			Topic: c.ingress, NumPartitions: partitions, ReplicationFactor: 1,
-		}}})
-		return err == nil && answer.Errors[c.ingress] == nil
-	})
+	c.anew(c.ingress)
 }

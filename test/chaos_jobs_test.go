@@ -21,14 +21,14 @@ import (
 
 // jobCases are about single jobs: odd ones, late ones, those that wait for a time, and those sent again.
 var jobCases = []chaosCase{
-	{"poison-and-the-largest-record", false, poison},
-	{"429-storm-beyond-expiry", false, throttledStorm},
-	{"expiry-while-waiting", false, expiryWaiting},
-	{"not-before-in-90-days", false, notBefore},
-	{"retries-through-timers", false, retries},
-	{"paused-while-retries-wait", false, pausedRetries},
-	{"one-campaign-fails-on-a-shared-sink", true, oneFails},
-	{"rolling-restart", false, rollingRestart},
+	{"poison-and-the-largest-record", false, poison, telling{metric: "pacer_defects_total"}},
+	{"429-storm-beyond-expiry", false, throttledStorm, telling{metric: "pacer_dead_letters_total"}},
+	{"expiry-while-waiting", false, expiryWaiting, telling{metric: "pacer_dead_letters_total"}},
+	{"not-before-in-90-days", false, notBefore, telling{}},
+	{"retries-through-timers", false, retries, telling{metric: "pacer_dead_letters_total"}},
+	{"paused-while-retries-wait", false, pausedRetries, telling{}},
+	{"one-campaign-fails-on-a-shared-sink", true, oneFails, telling{metric: `pacer_sink_seconds_count{class="temporary",sink="receiver"}`}},
+	{"rolling-restart", false, rollingRestart, telling{}},
 }
 
 // maxMessage is Kafka's default of max.message.bytes, for a whole batch.
@@ -44,12 +44,12 @@ func poison(t *testing.T, c *chaos) {
 	odd := []kafka.Message{
 		{}, {Value: []byte("{")}, {Value: []byte("[]")}, {Value: []byte(`{"campaign":7}`)}, {Value: bytes.Repeat([]byte("["), 100_000)},
 		{Value: []byte(`{"campaign":"good","id":"` + strings.Repeat("x", 10_000) + `","payload":1}`)},
-		{Value: []byte("\xff\xfe\x00"), Headers: []kafka.Header{{Key: "pacer-campaign", Value: []byte("\xff\xfe")}}},
+		{Value: []byte("\xff\xfe\x00"), Headers: []kafka.Header{header("pacer-campaign", "\xff\xfe")}},
 		{Key: bytes.Repeat([]byte("k"), 100_000), Headers: []kafka.Header{{Key: "pacer-campaign"}}},
-		{Headers: []kafka.Header{{Key: "pacer-campaign", Value: []byte("nobody")}, {Key: "pacer-job-id", Value: []byte("nobody's")}}},
-		{Headers: []kafka.Header{{Key: "pacer-campaign", Value: []byte("good")}, {Key: "pacer-weight", Value: []byte("-9223372036854775809")}}},
-		{Headers: []kafka.Header{{Key: "pacer-campaign", Value: []byte("good")}, {Key: "pacer-not-before", Value: []byte("99999-01-01T00:00:00Z")}}},
-		{Headers: []kafka.Header{{Key: "pacer-campaign", Value: []byte("waits")}, {Key: "pacer-expires-at", Value: []byte("soon")}}},
+		{Headers: []kafka.Header{header("pacer-campaign", "nobody"), header("pacer-job-id", "nobody's")}},
+		{Headers: []kafka.Header{header("pacer-campaign", "good"), header("pacer-weight", "-9223372036854775809")}},
+		{Headers: []kafka.Header{header("pacer-campaign", "good"), header("pacer-not-before", "99999-01-01T00:00:00Z")}},
+		{Headers: []kafka.Header{header("pacer-campaign", "waits"), header("pacer-expires-at", "soon")}},
 	}
 	c.publishRaw(odd)
 	for i := range c.jobs(3) {
@@ -90,7 +90,7 @@ func throttledStorm(t *testing.T, c *chaos) {
 	n := c.jobs(300)
 	ends := time.Now().Add(4 * time.Second)
 	jobs := withHeaders(further("throttled", "dies", n), atTime("pacer-expires-at", ends))
-	c.answer(throttled(wait))
+	c.receiver.answers(throttled(wait))
 	c.publish(slices.Concat(jobs, further("throttled", "lives", n)))
 	c.stack.publish(mix(map[string]int{"other": 6 * 50}))
 	one, two := c.join("one"), c.join("two")
@@ -99,7 +99,7 @@ func throttledStorm(t *testing.T, c *chaos) {
 	from := other.now()
 	time.Sleep(time.Until(ends) + time.Second)
 	asked := c.receiver.count("throttled")
-	c.answer(nil)
+	c.receiver.answers(nil)
 	c.await(wait+5*time.Second, "dead letters of those that expired", func() bool {
 		return c.written(requeue.DeadTopic(c.prefix)) == int64(n)
 	})
@@ -226,12 +226,7 @@ func retries(t *testing.T, c *chaos) {
 		return i < n/5 && strings.HasSuffix(id, ends)
 	}
 	hopeless := func(id string) bool { return among(id, "77") }
-	c.answer(func(a arrival) (int, time.Duration) {
-		if hopeless(a.id) || a.attempt <= 2 && among(a.id, "33") {
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	})
+	c.receiver.fails(http.StatusInternalServerError, func(a arrival) bool { return hopeless(a.id) || a.attempt <= 2 && among(a.id, "33") })
 	c.campaign("c", c.rate(200))
 	one, two := c.join("one"), c.join("two")
 	// A daemon that has nothing else to send for a fifth of a second takes its retries for an outage. So jobs come steadily,
@@ -310,7 +305,7 @@ func pausedRetries(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, settings: "pacing: {max_open_age: 1s}\nretry: {initial: 2s}"})
 	c.timers("1s", "2s")
 	failed := map[string]bool{}
-	c.answer(func(a arrival) (int, time.Duration) {
+	c.receiver.answers(func(a arrival) (int, time.Duration) {
 		if strings.HasSuffix(a.id, "3") && !failed[a.id] {
 			failed[a.id] = true
 			return http.StatusInternalServerError, 0
@@ -345,12 +340,7 @@ func pausedRetries(t *testing.T, c *chaos) {
 func oneFails(t *testing.T, c *chaos) {
 	const perSecond = 60
 	c.world(t, stackOptions{partitions: 6, lanes: 1, settings: "retry: {initial: 1s, max_attempts: 6}"}) // probes use up attempts
-	c.answer(func(a arrival) (int, time.Duration) {
-		if a.campaign == "fails" {
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	})
+	c.receiver.fails(http.StatusInternalServerError, func(a arrival) bool { return a.campaign == "fails" })
 	c.campaign("fails", 20)
 	c.campaign("works", perSecond)
 	c.campaign("works-too", perSecond)
@@ -362,7 +352,7 @@ func oneFails(t *testing.T, c *chaos) {
 	for _, id := range []string{"works", "works-too"} {
 		c.keptRate(id, perSecond, from, min(c.receiver.now(), max(from, c.lastOf(id))))
 	}
-	c.answer(nil)
+	c.receiver.answers(nil)
 	c.healed()
 	c.delivered(30 * time.Second)
 	c.oneHop(len(c.published))
@@ -381,7 +371,7 @@ func oneFails(t *testing.T, c *chaos) {
 func rollingRestart(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, lanes: 2, settings: "retry: {initial: 2s}"})
 	failed := map[string]bool{}
-	c.answer(func(a arrival) (int, time.Duration) {
+	c.receiver.answers(func(a arrival) (int, time.Duration) {
 		if strings.HasSuffix(a.id, "77") && !failed[a.id] {
 			failed[a.id] = true
 			return http.StatusInternalServerError, 0
@@ -436,22 +426,21 @@ func (c *chaos) timers(delays ...string) {
 // publishRaw publishes records as they are.
 func (c *chaos) publishRaw(messages []kafka.Message) {
 	c.t.Helper()
-	if err := c.write(messages...); err != nil {
+	if err := c.write(messages, unbatched); err != nil {
 		c.t.Fatalf("publish: %v", err)
 	}
 }
 
+// unbatched has each record be a request, also one that is too large.
+func unbatched(w *kafka.Writer) { w.BatchSize, w.BatchBytes, w.MaxAttempts = 1, 2*maxMessage, 1 }
+
 // largest publishes a job in the largest record that the topic of ingress takes.
 func (c *chaos) largest(campaign, id string) {
 	c.t.Helper()
-	message := func(n int) kafka.Message {
-		return kafka.Message{Value: bytes.Repeat([]byte("x"), n), Headers: []kafka.Header{
-			{Key: "pacer-campaign", Value: []byte(campaign)}, {Key: "pacer-job-id", Value: []byte(id)},
-		}}
-	}
 	n := maxMessage - 100 - len(campaign) - len(id)
 	for {
-		err := c.write(message(n))
+		largest := job{campaign: campaign, id: id, payload: bytes.Repeat([]byte("x"), n)}
+		err := c.write([]kafka.Message{largest.message()}, unbatched)
 		if err == nil {
 			break
 		}
@@ -461,16 +450,4 @@ func (c *chaos) largest(campaign, id string) {
 		n--
 	}
 	c.published[id] = campaign
-}
-
-// write writes records to ingress, one request each.
-func (c *chaos) write(messages ...kafka.Message) error {
-	w := &kafka.Writer{
-		Addr: kafka.TCP(c.brokers...), Topic: c.ingress, RequiredAcks: kafka.RequireAll, BatchSize: 1,
-		BatchBytes: 2 * maxMessage, MaxAttempts: 1, Transport: c.client.Transport,
-	}
-	defer func() { _ = w.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return w.WriteMessages(ctx, messages...)
 }

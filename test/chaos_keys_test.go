@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"hash/fnv"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,13 +11,13 @@ import (
 
 // keyCases are about quotas by a key of the job. Their judge is the verdict: no key is sent more than its window allows, whatever breaks.
 var keyCases = []chaosCase{
-	{"keys-and-a-killed-daemon", false, keysKilled},
-	{"keys-and-a-pause", false, keysPaused},
-	{"keys-during-rebalances", false, keysRebalanced},
-	{"keys-redis-failed-over", false, keysFailedOver},
-	{"keys-redis-flushed", false, keysFlushed},
-	{"keys-redis-hangs", false, keysHanging},
-	{"keys-redis-restarted", false, keysRestarted},
+	{"keys-and-a-killed-daemon", false, keysKilled, telling{}},
+	{"keys-and-a-pause", false, keysPaused, telling{}},
+	{"keys-during-rebalances", false, keysRebalanced, telling{}},
+	{"keys-redis-failed-over", false, keys.failedOver, telling{line: "the quota store does not answer"}},
+	{"keys-redis-flushed", false, keys.flushed, telling{line: "the store has lost its data", metric: "pacer_store_losses_total"}},
+	{"keys-redis-hangs", false, keysHanging, telling{line: "keyed quotas cannot be read"}},
+	{"keys-redis-restarted", false, keys.down, telling{line: "the quota store does not answer", metric: "pacer_store_losses_total"}},
 }
 
 // keyBound is what each key of a campaign may be sent in any span.
@@ -85,18 +84,25 @@ func (c *chaos) keysLoad(losses int) {
 	c.publish(jobs)
 }
 
-// keysWaited expects that jobs had to wait for their keys.
-func (c *chaos) keysWaited() {
+// keysDelivered expects all jobs, and that some had to wait for their keys.
+func (c *chaos) keysDelivered() {
 	c.t.Helper()
-	refused := 0.0
-	for _, d := range c.up {
-		refused += d.metric("pacer_key_refused_total")
-	}
+	c.healed()
+	c.delivered(90 * time.Second)
+	refused := metricOf(c.up, "pacer_key_refused_total")
 	c.t.Logf("%.0f times a job was told to wait for its key", refused)
 	if refused == 0 {
 		c.t.Error("no job had to wait for its key")
 	}
 }
+
+// keys are that load where the store may lose its data: keys of the closed quota wait for a span, those of the open one may get their limit
+// once more. A span sees one loss.
+var keys = storeUse{pause: keySpan, end: (*chaos).keysDelivered, begin: func(c *chaos, more ...string) {
+	c.keysLoad(1)
+	c.join("one", more...)
+	c.join("two", more...)
+}}
 
 // keysKilled kills one of three daemons. The turns that it gave are hints: its jobs are sent by others, not too close to what it has sent.
 func keysKilled(t *testing.T, c *chaos) {
@@ -108,17 +114,14 @@ func keysKilled(t *testing.T, c *chaos) {
 	c.arrived(0.3)
 	c.crash(one)
 	c.again(one)
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
+	c.keysDelivered()
 }
 
 // keysPaused pauses the campaigns for longer than jobs wait for their keys: many turns come meanwhile.
 func keysPaused(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.keysLoad(0)
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.arrived(0.4)
 	for _, status := range []string{"paused", "active"} {
 		c.setStatus("closed", status)
@@ -127,78 +130,15 @@ func keysPaused(t *testing.T, c *chaos) {
 			time.Sleep(c.seconds(5))
 		}
 	}
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
+	c.keysDelivered()
 }
 
 // keysRebalanced has daemons join and leave.
 func keysRebalanced(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.keysLoad(0)
-	one := c.join("one")
-	c.arrived(0.2)
-	c.join("two")
-	c.arrived(0.4)
-	c.leave(one)
-	c.arrived(0.6)
-	c.join("three")
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
-}
-
-// keysFailedOver kills the master of the store. Its replica may lack what was counted last, so that it counts as lost.
-func keysFailedOver(t *testing.T, c *chaos) {
-	sentinel := testservices.RedisSentinel(t)
-	c.world(t, stackOptions{partitions: 6})
-	c.keysLoad(1)
-	settings := []string{
-		"PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME=" + sentinel.MasterName, "PACER_REDIS_ADDRS=" + strings.Join(sentinel.Addrs(), ","),
-	}
-	c.join("one", settings...)
-	c.join("two", settings...)
-	c.arrived(0.3)
-	c.shared(storeRecovery, func() { sentinel.KillMaster() })
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
-}
-
-// keysFlushed empties the store under load: keys of the closed quota wait for a span, those of the open one may get their limit once more.
-func keysFlushed(t *testing.T, c *chaos) {
-	store := testservices.FreshRedis(t)
-	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
-	c.keysLoad(1)
-	c.join("one")
-	c.join("two")
-	for _, share := range []float64{0.3, 0.6} {
-		c.arrived(share)
-		c.bystander.spare(rebuild)
-		store.Flush(t)
-		time.Sleep(keySpan) // a span sees one loss
-	}
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
-}
-
-// keysRestarted kills the store, which comes back without its data.
-func keysRestarted(t *testing.T, c *chaos) {
-	store := testservices.FreshRedis(t)
-	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
-	c.keysLoad(1)
-	c.join("one")
-	c.join("two")
-	c.arrived(0.3)
-	c.shared(storeRecovery, func() {
-		store.Kill()
-		time.Sleep(2 * time.Second)
-		store.Start(t)
-	})
-	c.healed()
-	c.delivered(90 * time.Second)
-	c.keysWaited()
+	c.comeAndGo()
+	c.keysDelivered()
 }
 
 // keysHanging stops one of two servers of the store. The bystander and the campaign without keys have their slots in the other one: they go on, as
@@ -219,10 +159,8 @@ func keysHanging(t *testing.T, c *chaos) {
 	time.Sleep(c.seconds(5))
 	to := c.receiver.now()
 	hangs.Thaw()
-	c.healed()
 	c.keptRate("free", c.bounds["free"][0].rate, from, to)
-	c.delivered(90 * time.Second)
-	c.keysWaited()
+	c.keysDelivered()
 }
 
 // homeShard is the shard of a campaign without quotas of its own. A keyed quota is in all shards.

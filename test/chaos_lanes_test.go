@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +16,15 @@ import (
 
 // laneCases are about jobs that wait in lanes while rates and statuses change.
 var laneCases = []chaosCase{
-	{"rate-up-and-down-mid-backlog", false, rateUpAndDown},
-	{"rate-0", false, rateZero},
-	{"two-on-a-lane-one-paused", false, onePaused},
-	{"more-campaigns-than-lanes", false, moreThanLanes},
-	{"lane-drained-while-a-job-arrives", false, laneDrained},
-	{"cancel-with-many-queued", false, cancelQueued},
-	{"a-hundred-paused-campaigns", false, hundredPaused},
-	{"behind-a-backlog-in-one-partition", false, behindBacklog},
-	{"slow-destination-of-a-backlog", false, slowDestination},
+	{"rate-up-and-down-mid-backlog", false, rateUpAndDown, telling{}},
+	{"rate-0", false, rateZero, telling{}},
+	{"two-on-a-lane-one-paused", false, onePaused, telling{}},
+	{"more-campaigns-than-lanes", false, moreThanLanes, telling{}},
+	{"lane-drained-while-a-job-arrives", false, laneDrained, telling{}},
+	{"cancel-with-many-queued", false, cancelQueued, telling{}},
+	{"a-hundred-paused-campaigns", false, hundredPaused, telling{}},
+	{"behind-a-backlog-in-one-partition", false, behindBacklog, telling{}},
+	{"slow-destination-of-a-backlog", false, slowDestination, telling{}},
 }
 
 // rateUpAndDown raises the rate of a campaign whose jobs wait in a lane from 50 to 1,000 a second and lowers it again.
@@ -248,13 +247,13 @@ func hundredPaused(t *testing.T, c *chaos) {
 func slowDestination(t *testing.T, c *chaos) {
 	const jobs, calls, took = 3000, 16, time.Second
 	c.world(t, stackOptions{partitions: 6, lanes: 64})
-	daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+	daemons := c.joinAll("one", "two", "three")
 	c.campaign("large", 20)
 	c.sql(`UPDATE pacer.campaigns SET max_in_flight = $1 WHERE id = 'large'`, calls)
 	c.publish(ofCampaign("large", 0, jobs))
 	c.await(30*time.Second, "an empty ingress", func() bool { return c.openIn(c.ingress) == 0 })
 	c.await(10*time.Second, "jobs from the lanes", func() bool { return c.receiver.count("large") > 100 })
-	c.answersAfter("large", took)
+	c.receiver.answersAfter("large", took)
 	c.setRate("large", 300, time.Second)
 	time.Sleep(2 * took)
 	from := c.receiver.now()
@@ -270,18 +269,11 @@ func slowDestination(t *testing.T, c *chaos) {
 	if sent < 0.8*possible {
 		t.Errorf("%.1f/s are sent, of %.1f/s possible", sent, possible)
 	}
-	c.answersAfter("large", 0)
+	c.receiver.answersAfter("large", 0)
 	c.healed()
 	c.delivered(60 * time.Second)
 	c.oneHop(len(c.published))
 	c.quiet(daemons...)
-}
-
-// answersAfter has the receiver answer a campaign so late from now on.
-func (c *chaos) answersAfter(campaign string, d time.Duration) {
-	c.receiver.mu.Lock()
-	defer c.receiver.mu.Unlock()
-	c.receiver.delays = map[string]time.Duration{campaign: d}
 }
 
 // seconds is a length of time: twice as long in the full form.
@@ -391,30 +383,9 @@ func (c *chaos) idle(daemons ...*daemon) {
 	}
 }
 
-// processor is the processor time that the process has used so far; its resolution is a hundredth of a second.
-func (d *daemon) processor() time.Duration {
-	d.s.t.Helper()
-	stat := readFile(d.s.t, fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
-	fields := strings.Fields(string(stat[strings.LastIndexByte(stat, ')')+1:]))
-	ticks := 0
-	for _, f := range fields[11:13] { // utime and stime
-		n, err := strconv.Atoi(f)
-		noError(d.s.t, err)
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// answer has the receiver answer so from now on.
-func (c *chaos) answer(f func(a arrival) (status int, retryAfter time.Duration)) {
-	c.receiver.mu.Lock()
-	defer c.receiver.mu.Unlock()
-	c.receiver.answer = f
-}
-
 // atTime is a header with a time.
 func atTime(key string, when time.Time) kafka.Header {
-	return kafka.Header{Key: key, Value: []byte(when.UTC().Format(time.RFC3339Nano))}
+	return header(key, when.UTC().Format(time.RFC3339Nano))
 }
 
 // withHeaders adds headers to jobs.

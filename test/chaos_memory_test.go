@@ -13,7 +13,7 @@ import (
 
 // memoryCases are about everything at once that needs memory.
 var memoryCases = []chaosCase{
-	{"everything-that-takes-memory", false, everythingThatTakesMemory},
+	{"everything-that-takes-memory", false, everythingThatTakesMemory, telling{metric: "pacer_quota_denied_total"}},
 }
 
 // everythingThatTakesMemory has ten thousand paused campaigns, large jobs, compressed ones, batches that decompress to half a
@@ -38,9 +38,7 @@ func everythingThatTakesMemory(t *testing.T, c *chaos) {
 	c.campaign("hangs", 200)
 	c.campaign("used-up", 200)
 	c.sql(`UPDATE pacer.campaigns SET sink = 'slow' WHERE id = 'hangs'`)
-	c.receiver.mu.Lock()
-	c.receiver.delays = map[string]time.Duration{"hangs": 5 * time.Second}
-	c.receiver.mu.Unlock()
+	c.receiver.answersAfter("hangs", 5*time.Second)
 	c.quota("daily", 50, 24*time.Hour, "used-up")
 	c.publish(padded(ofCampaign("used-up", 0, 1000), 100<<10))
 	c.publish(padded(ofCampaign("hangs", 0, 500), 300<<10))
@@ -53,7 +51,7 @@ func everythingThatTakesMemory(t *testing.T, c *chaos) {
 			delete(c.published, b.id) // none of them is sent
 		}
 	}
-	daemons := []*daemon{c.join("one"), c.join("two")}
+	daemons := c.joinAll("one", "two")
 	c.await(3*time.Minute, "what may be sent", func() bool {
 		return !slices.ContainsFunc([]string{"large", "compressed", "hangs"}, func(id string) bool {
 			n, _ := c.receiver.accepted(id)

@@ -1,12 +1,9 @@
 package test
 
 import (
-	"bufio"
 	"context"
-	"io"
+	"fmt"
 	"maps"
-	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,31 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
 )
-
-// metric is the sum of all series of a name on the daemon's /metrics.
-func (d *daemon) metric(name string) (sum float64) {
-	d.s.t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	r, err := client.Get("http://" + d.listen + "/metrics")
-	if err != nil {
-		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
-	}
-	defer func() { _ = r.Body.Close() }()
-	lines := bufio.NewReader(r.Body)
-	for {
-		line, err := lines.ReadString('\n')
-		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == '{' || rest[0] == ' ') {
-			value, _ := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
-			sum += value
-		}
-		if err == io.EOF {
-			return sum
-		}
-		if err != nil {
-			d.s.t.Fatalf("metrics of %s: %v", d.name, err)
-		}
-	}
-}
 
 // acceptedIDs tells which jobs were accepted.
 func (r *receiver) acceptedIDs() map[string]bool {
@@ -120,21 +92,53 @@ func (s *stack) commits(ctx context.Context, topics map[string][]int) map[string
 	return commits
 }
 
-// written is how many records were ever written to a topic.
-func (s *stack) written(topic string) (n int64) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	var asks []kafka.OffsetRequest
-	for _, p := range s.topics(ctx)[topic] {
-		asks = append(asks, kafka.LastOffsetOf(p))
+// offsets are the sums of where the partitions of topics begin and end. It is an error if one does not answer.
+func (s *stack) offsets(ctx context.Context, topics map[string][]int) (begins, ends int64, err error) {
+	asks := map[string][]kafka.OffsetRequest{}
+	for topic, partitions := range topics {
+		for _, p := range partitions {
+			asks[topic] = append(asks[topic], kafka.FirstOffsetOf(p), kafka.LastOffsetOf(p))
+		}
 	}
-	answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: asks}})
+	if len(asks) == 0 {
+		return 0, 0, nil // the topic is not there
+	}
+	answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: asks})
 	if err != nil {
-		s.t.Fatalf("end of %s: %v", topic, err)
+		return 0, 0, err
 	}
-	for _, p := range answer.Topics[topic] {
-		n += p.LastOffset
+	for topic, partitions := range topics {
+		if list := answer.Topics[topic]; len(list) != len(partitions) {
+			return 0, 0, fmt.Errorf("offsets of %d of %d partitions of %s", len(list), len(partitions), topic)
+		}
+		for _, p := range answer.Topics[topic] {
+			if p.Error != nil {
+				return 0, 0, fmt.Errorf("offsets of %s/%d: %w", topic, p.Partition, p.Error)
+			}
+			begins, ends = begins+p.FirstOffset, ends+p.LastOffset
+		}
 	}
-	return n
+	return begins, ends, nil
+}
+
+// kept is where the partitions of those topics of the test begin and end that are like this.
+func (s *stack) kept(like func(topic string) bool) (begins, ends int64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	topics := s.topics(ctx)
+	maps.DeleteFunc(topics, func(topic string, _ []int) bool { return !like(topic) })
+	s.await(10*time.Second, "offsets", func() bool { // of a broker that has just been started again, too
+		var err error
+		begins, ends, err = s.offsets(ctx, topics)
+		return err == nil
+	})
+	return begins, ends
+}
+
+// written is how many records were ever written to a topic.
+func (s *stack) written(topic string) int64 {
+	s.t.Helper()
+	_, ends := s.kept(is(topic))
+	return ends
 }

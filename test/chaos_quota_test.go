@@ -1,10 +1,8 @@
 package test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +11,10 @@ import (
 
 // quotaCases are about how much of a quota is used, and what is known of it, when daemons and the store come and go.
 var quotaCases = []chaosCase{
-	{"quota-of-three-windows", false, threeWindows},
-	{"quota-flushed-in-the-middle", false, quotaFlushed},
-	{"usage-after-five-crashes", false, usageAfterCrashes},
-	{"quota-of-five-windows", false, fiveWindows},
+	{"quota-of-three-windows", false, threeWindows, telling{metric: "pacer_quota_denied_total"}},
+	{"quota-flushed-in-the-middle", false, quotaFlushed, telling{line: "the store has lost its data", metric: "pacer_store_losses_total"}},
+	{"usage-after-five-crashes", false, usageAfterCrashes, telling{}},
+	{"quota-of-five-windows", false, fiveWindows, telling{line: "the store has lost its data", metric: "pacer_store_losses_total"}},
 }
 
 // three are the windows of a quota whose tightest is the longest.
@@ -30,31 +28,28 @@ func (c *chaos) shareThree(jobs int) (ids []string, daemons []*daemon) {
 	c.t.Helper()
 	ids = []string{"a", "b", "c"}
 	numbers := map[string]int{}
-	var texts []string
-	for _, w := range three {
-		texts = append(texts, fmt.Sprintf("%d/%s", w.limit, w.span))
-		c.windows = append(c.windows, windowBound{campaigns: ids, limit: w.limit, span: w.span})
-	}
-	c.stack.quota("q", "closed", texts...)
 	for _, id := range ids {
 		c.campaign(id, 200)
-		c.under("q", id)
 		numbers[id] = jobs
 	}
-	for _, name := range []string{"one", "two", "three"} {
-		daemons = append(daemons, c.join(name))
-	}
+	c.windowed(three, ids)
+	daemons = c.joinAll("one", "two", "three")
 	c.publish(mix(numbers))
 	return ids, daemons
 }
 
-// forfeited returns how many slots have passed unused. Each has used a unit.
-func forfeited(daemons []*daemon) (n int) {
-	for _, d := range daemons {
-		n += int(d.metric("pacer_slots_forfeited_total"))
+// windowed puts campaigns under one quota of windows, which are a part of the verdict.
+func (c *chaos) windowed(windows []window, campaigns []string) {
+	c.t.Helper()
+	c.stack.quota("q", "closed", textsOf(windows, "")...)
+	c.under("q", campaigns...)
+	for _, w := range windows {
+		c.windows = append(c.windows, windowBound{campaigns: campaigns, limit: w.limit, span: w.span})
 	}
-	return n
 }
+
+// forfeited returns how many slots have passed unused. Each has used a unit.
+func forfeited(daemons []*daemon) int { return int(metricOf(daemons, "pacer_slots_forfeited_total")) }
 
 // threeWindows: of the tightest window 99 % are used, and each campaign has its third of that.
 func threeWindows(t *testing.T, c *chaos) {
@@ -123,18 +118,12 @@ func fiveWindows(t *testing.T, c *chaos) {
 	sentinel := testservices.RedisSentinel(t)
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
-	settings := []string{dsn, "PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME=" + sentinel.MasterName, "PACER_REDIS_ADDRS=" + strings.Join(sentinel.Addrs(), ",")}
+	settings := append(settingsOf(sentinel), dsn)
 	ids := []string{"a", "b", "c"}
-	var texts []string
-	for _, w := range windows {
-		texts = append(texts, fmt.Sprintf("%d/%s", w.limit, w.span))
-		c.windows = append(c.windows, windowBound{campaigns: ids, limit: w.limit, span: w.span})
-	}
-	c.stack.quota("q", "closed", texts...)
 	for _, id := range ids {
 		c.campaign(id, 100)
-		c.under("q", id)
 	}
+	c.windowed(windows, ids)
 	one := c.join("one", settings...)
 	c.join("two", settings...)
 	c.join("three", settings...)
@@ -208,10 +197,7 @@ func (s *stack) usage(quota string) (units int) {
 			Units int `json:"units"`
 		} `json:"steps"`
 	}
-	out := s.run("quota", "usage", quota, "--last", "2h", "--step", "1h", "--json")
-	if err := json.Unmarshal([]byte(out), &said); err != nil {
-		s.t.Fatalf("%v: %s", err, out)
-	}
+	s.unmarshal(s.run("quota", "usage", quota, "--last", "2h", "--step", "1h", "--json"), &said)
 	for _, step := range said.Steps {
 		units += step.Units
 	}

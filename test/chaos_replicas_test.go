@@ -17,7 +17,7 @@ import (
 )
 
 var replicaCases = []chaosCase{
-	{"lanes-below-min-isr", false, lanesBelowMinISR},
+	{"lanes-below-min-isr", false, lanesBelowMinISR, telling{line: "kafka refuses re-enqueued jobs"}},
 }
 
 // secondBroker is another broker in the cluster of a private Kafka, which may be killed and started again.
@@ -140,8 +140,7 @@ func lanesBelowMinISR(t *testing.T, c *chaos) {
 		c.campaign(id, 5)
 		each[id] = c.jobs(100)
 	}
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.publish(mix(each))
 	c.await(30*time.Second, "jobs in lanes", func() bool { return c.written(topic) > 0 })
 	second.kill()
@@ -150,10 +149,10 @@ func lanesBelowMinISR(t *testing.T, c *chaos) {
 		c.publish(further(fmt.Sprint("waits-", i), "later", c.jobs(100)))
 	}
 	c.await(30*time.Second, "a refusal", func() bool {
-		return c.up[0].metric("pacer_requeue_refusing_partitions")+c.up[1].metric("pacer_requeue_refusing_partitions") > 0
+		return metricOf(c.up, "pacer_requeue_refusing_partitions") > 0
 	})
 	c.await(60*time.Second, "nothing in ingress but what waits for those lanes", func() bool {
-		return c.openIn(c.ingress) <= int(c.up[0].metric("pacer_requeue_held")+c.up[1].metric("pacer_requeue_held"))
+		return c.openIn(c.ingress) <= int(metricOf(c.up, "pacer_requeue_held"))
 	})
 	second.start()
 	c.await(60*time.Second, "the replica", func() bool { return c.inSync(topic, 0) == 2 })

@@ -3,12 +3,8 @@ package test
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 )
 
@@ -42,20 +38,6 @@ func (r chaosRow) String() string {
 		r.over, bystander, recovery)
 }
 
-// chaosReport collects rows, also of cases that run at the same time.
-type chaosReport struct {
-	full bool
-
-	mu   sync.Mutex // guards rows
-	rows []chaosRow
-}
-
-func (r *chaosReport) add(row chaosRow) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rows = append(r.rows, row)
-}
-
 const chaosHeading = `# Chaos
 
 ` + "`make chaos`" + ` breaks one thing after the other under load (` + "`CASE=name`" + ` for one case, ` + "`ROUNDS=n`" + ` for several rounds). Daemons are
@@ -81,7 +63,7 @@ A case also fails if
 
 - a request carries the campaign or the payload of another job;
 - a campaign with waiting jobs gets no request for 40 s, and neither a warning nor ` + "`pacer explain`" + ` says why;
-- the log line or the metric of its fault is missing (` + "`tells`" + ` in test/chaos_silence_test.go).
+- the log line or the metric of its fault is missing (` + "`telling`" + ` in test/chaos_*_test.go).
 
 Unread jobs in a deleted topic, or in the lost end of a log, are lost by definition. Jobs in the old lanes count until their deletion.
 
@@ -90,70 +72,12 @@ Unread jobs in a deleted topic, or in the lost end of a log, are lost by definit
 const chaosColumns = "| case | jobs | lost | duplicates | in flight | over-limit | bystander | recovery |\n" +
 	"| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 
-// publish logs the table, sorted by case, and writes it to the file that CHAOS_REPORT names, if set. Cases that did not
-// run keep the rows that they have there.
-func (r *chaosReport) publish(t *testing.T) {
-	if len(r.rows) == 0 {
-		return
-	}
-	var rows []string
-	for _, row := range r.rows {
-		rows = append(rows, row.String())
-	}
-	fmt.Print("\n", chaosColumns, strings.Join(rows, ""))
-	file := os.Getenv("CHAOS_REPORT")
-	if file == "" {
-		return
-	}
-	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Errorf("read the report: %v", err)
-	}
-	_, kept, _ := strings.Cut(string(before), chaosColumns)
-	text := chaosHeading + chaosColumns + r.among(rows, kept)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Errorf("write the report: %v", err)
-	}
-}
-
-// among returns the lines with those before of cases that did not run, sorted by case.
-func (r *chaosReport) among(lines []string, before string) string {
-	missing := map[string]bool{}
+// newChaosReport is the table of all cases, sorted.
+func newChaosReport() *report {
+	var names []string
 	for _, c := range chaosCases() {
-		missing[c.name] = !slices.ContainsFunc(r.rows, func(row chaosRow) bool { return row.name == c.name })
+		names = append(names, c.name)
 	}
-	lines = slices.Clone(lines)
-	for line := range strings.Lines(before) {
-		if missing[caseOf(line)] {
-			lines = append(lines, line)
-		}
-	}
-	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(caseOf(a), caseOf(b)) })
-	return strings.Join(lines, "")
-}
-
-// caseOf is the case that a line of the report is about.
-func caseOf(line string) string {
-	name := strings.TrimLeft(line, "| ")
-	return name[:max(0, strings.IndexAny(name, " \n"))]
-}
-
-func TestChaosReportKeepsOtherRows(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "chaos.md")
-	t.Setenv("CHAOS_REPORT", file)
-	first, second := chaosCases()[0].name, chaosCases()[1].name
-	const gone = "| no-case-any-more | 1 | 0 | 0 | 0 | 0 | - | - |\n"
-	noError(t, os.WriteFile(file, []byte("# Old\n"+chaosColumns+gone), 0o600))
-	for _, rows := range [][]chaosRow{
-		{{name: second, jobs: 1, failed: true, how: "a"}, {name: first, jobs: 2, how: "bc"}},
-		{{name: second, jobs: 3}},
-	} {
-		(&chaosReport{rows: rows}).publish(t)
-	}
-	got, err := os.ReadFile(file)
-	want := chaosHeading + chaosColumns + fmt.Sprintf("| %s | 2 | 0 | 0 | 0 bc | 0 | 0.0 %% | 0.00 |\n| %s | 3 | 0 | 0 | 0 | 0 | 0.0 %% | 0.00 |\n",
-		first, second)
-	if err != nil || string(got) != want {
-		t.Errorf("the report is\n%s\nwant\n%s", got, want)
-	}
+	slices.Sort(names)
+	return &report{heading: chaosHeading, columns: chaosColumns, names: names}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/view"
@@ -24,109 +23,13 @@ const (
 )
 
 // telling is the required sign of a case's fault: words of a daemon's WARN or ERROR line, or a metric that is above 0 on a daemon at the
-// end.
+// end. Requests of people, daemons that come, go or are killed, and harmless faults need no sign.
 type telling struct{ line, metric string }
-
-// tells has every case. Requests of people, daemons that come, go or are killed, and harmless faults need no sign.
-var tells = map[string]telling{
-	"429-storm-beyond-expiry":               {metric: "pacer_dead_letters_total"},
-	"a-hundred-paused-campaigns":            {},
-	"behind-a-backlog-in-one-partition":     {},
-	"broker-killed":                         {line: "kafka does not answer as it should"},
-	"broker-refuses-the-lane-produce":       {line: "kafka refuses re-enqueued jobs"},
-	"broker-restarted":                      {line: "kafka does not answer as it should"},
-	"cancel-with-many-queued":               {},
-	"catalog-empty":                         {line: "the catalog has lost most of its campaigns at once"},
-	"compressed-records":                    {},
-	"crash-after-the-sink-accepted":         {},
-	"crash-between-lane-produce-and-commit": {},
-	"crash-while-relaying-to-several-lanes": {},
-	"daemon-suspended-for-a-minute":         {line: "the group has gone on without this daemon"},
-	"daemons-that-disagree":                 {line: "catalog cannot be read"},
-	"database-of-yesterday":                 {line: "catalog cannot be read"},
-	"dead-letters-made-anew":                {line: "kafka refuses re-enqueued jobs"},
-	"decompression-bomb":                    {line: "a record cannot be read as a whole", metric: "pacer_defects_total"},
-	"everything-that-takes-memory":          {metric: "pacer_quota_denied_total"},
-	"expiry-while-waiting":                  {metric: "pacer_dead_letters_total"},
-	"ingress-made-anew":                     {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
-	"jobs-that-always-fail":                 {metric: "pacer_dead_letters_total"},
-	"jobs-that-are-never-answered":          {metric: "pacer_dead_letters_total"},
-	"kafka-cut":                             {line: "kafka does not answer as it should"},
-	"kafka-silent":                          {line: "kafka does not answer as it should"},
-	"kafka-slow":                            {},
-	"keys-and-a-killed-daemon":              {},
-	"keys-and-a-pause":                      {},
-	"keys-during-rebalances":                {},
-	"keys-redis-failed-over":                {line: "the quota store does not answer"},
-	"keys-redis-flushed":                    {line: "the store has lost its data", metric: "pacer_store_losses_total"},
-	"keys-redis-hangs":                      {line: "keyed quotas cannot be read"},
-	"keys-redis-restarted":                  {line: "the quota store does not answer", metric: "pacer_store_losses_total"},
-	"lane-drained-while-a-job-arrives":      {},
-	"lanes-made-anew":                       {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
-	"lanes-below-min-isr":                   {line: "kafka refuses re-enqueued jobs"},
-	"last-millisecond-of-a-window":          {metric: "pacer_quota_denied_total"},
-	"logs-truncated":                        {line: "the log has lost its last records", metric: "pacer_log_lost_records_total"},
-	"more-campaigns-than-lanes":             {},
-	"not-before-in-90-days":                 {},
-	"offsets-of-the-group-gone":             {line: "the group has no offset for a partition"},
-	"one-campaign-fails-on-a-shared-sink":   {metric: `pacer_sink_seconds_count{class="temporary",sink="receiver"}`},
-	"paused-while-retries-wait":             {},
-	"poison-and-the-largest-record":         {metric: "pacer_defects_total"},
-	"postgres-down":                         {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
-	"postgres-down-and-a-daemon-killed":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
-	"postgres-down-at-a-first-overflow":     {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
-	"postgres-down-during-a-rebalance":      {line: "catalog cannot be read", metric: "pacer_catalog_failures_total"},
-	"postgres-slow":                         {},
-	"postgres-slow-during-rebalances":       {},
-	"quota-exhausted-for-a-day":             {metric: "pacer_quota_denied_total"},
-	"quota-flushed-in-the-middle":           {line: "the store has lost its data", metric: "pacer_store_losses_total"},
-	"quota-of-three-windows":                {metric: "pacer_quota_denied_total"},
-	"random-faults":                         {},
-	"quota-of-five-windows":                 {line: "the store has lost its data", metric: "pacer_store_losses_total"},
-	"rate-0":                                {},
-	"rate-up-and-down-mid-backlog":          {},
-	"rebalance-with-grants-held":            {},
-	"redis-cut":                             {line: "the quota store does not answer"},
-	"redis-down":                            {line: "the quota store does not answer", metric: "pacer_store_losses_total"},
-	"redis-failed-over":                     {line: "the quota store does not answer"},
-	"redis-flushed":                         {line: "the store has lost its data", metric: "pacer_store_losses_total"},
-	"redis-slow":                            {line: "the quota store does not answer"},
-	"retries-through-timers":                {metric: "pacer_dead_letters_total"},
-	"rolling-restart":                       {},
-	"row-of-a-campaign-gone":                {},
-	"sink-answers-302":                      {line: "the sink refuses pacer's credentials or settings"},
-	"sink-answers-401":                      {line: "the sink refuses pacer's credentials or settings"},
-	"sink-asks-to-wait-a-day":               {line: "the destination asks to wait"},
-	"sink-deaf":                             {line: "the sink does not work"},
-	"sink-slow":                             {},
-	"sink-trickles":                         {},
-	"slow-destination-of-a-backlog":         {},
-	"timers-made-anew":                      {line: "the topic was made anew", metric: "pacer_offset_resets_total"},
-	"two-on-a-lane-one-paused":              {},
-	"usage-after-five-crashes":              {},
-}
-
-// TestEveryChaosCaseSaysWhatTellsOfIt: a new case has to say what tells a person of its fault, and under which name.
-func TestEveryChaosCaseSaysWhatTellsOfIt(t *testing.T) {
-	t.Parallel()
-	cases := map[string]bool{}
-	for _, each := range chaosCases() {
-		cases[each.name] = true
-		if _, ok := tells[each.name]; !ok {
-			t.Errorf("%s does not say what tells of it", each.name)
-		}
-	}
-	for name := range tells {
-		if !cases[name] {
-			t.Errorf("there is no case %s", name)
-		}
-	}
-}
 
 // told expects what has to tell of the case's fault. The daemons still run.
 func (c *chaos) told() {
 	c.t.Helper()
-	want := tells[c.row.name]
+	want := c.tells
 	if want.line != "" && !slices.ContainsFunc(c.silence.daemons, func(d *daemon) bool {
 		return d.log.lines("level=WARN", want.line)+d.log.lines("level=ERROR", want.line) > 0
 	}) {
@@ -256,7 +159,7 @@ func (w *silence) look(ctx context.Context, id string, s *stand, asked int) bool
 
 // said reports whether a daemon has logged a warning since then that tells why a campaign stands still.
 func (w *silence) said(campaign string, since time.Time) bool {
-	words := tells[w.c.row.name].line
+	words := w.c.tells.line
 	w.mu.Lock()
 	daemons := slices.Clone(w.daemons)
 	w.mu.Unlock()

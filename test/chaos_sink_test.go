@@ -13,14 +13,14 @@ import (
 
 // sinkCases are about destinations: what they answer, and when.
 var sinkCases = []chaosCase{
-	{"sink-slow", false, sinkSlow},
-	{"sink-deaf", false, sinkDeaf},
-	{"sink-answers-401", false, sinkRefusesCredentials(http.StatusUnauthorized)},
-	{"sink-answers-302", false, sinkRefusesCredentials(http.StatusFound)},
-	{"sink-asks-to-wait-a-day", false, sinkAsksForADay},
-	{"sink-trickles", false, sinkTrickles},
-	{"jobs-that-are-never-answered", false, jobsNeverAnswered},
-	{"jobs-that-always-fail", false, jobsAlwaysFail},
+	{"sink-slow", false, sinkSlow, telling{}},
+	{"sink-deaf", false, sinkDeaf, telling{line: "the sink does not work"}},
+	{"sink-answers-401", false, sinkRefusesCredentials(http.StatusUnauthorized), telling{line: "the sink refuses pacer's credentials or settings"}},
+	{"sink-answers-302", false, sinkRefusesCredentials(http.StatusFound), telling{line: "the sink refuses pacer's credentials or settings"}},
+	{"sink-asks-to-wait-a-day", false, sinkAsksForADay, telling{line: "the destination asks to wait"}},
+	{"sink-trickles", false, sinkTrickles, telling{}},
+	{"jobs-that-are-never-answered", false, jobsNeverAnswered, telling{metric: "pacer_dead_letters_total"}},
+	{"jobs-that-always-fail", false, jobsAlwaysFail, telling{metric: "pacer_dead_letters_total"}},
 }
 
 // unanswered is the status of a request that gets no answer while its client waits.
@@ -30,12 +30,11 @@ const unanswered = 0
 func sinkSlow(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.load(10, map[string]float64{"fast": 200, "slow": 20})
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.arrived(0.2)
-	c.late(2 * time.Second)
+	c.receiver.answersAfter("", 2*time.Second)
 	time.Sleep(10 * time.Second)
-	c.late(0)
+	c.receiver.answersAfter("", 0)
 	c.healed()
 	c.delivered(60 * time.Second)
 	c.noneDead()
@@ -47,9 +46,9 @@ func sinkDeaf(t *testing.T, c *chaos) {
 	c.load(10, map[string]float64{"fast": 200, "slow": 20})
 	one, two := c.join("one"), c.join("two")
 	c.arrived(0.2)
-	c.answer(func(arrival) (int, time.Duration) { return unanswered, 0 })
+	c.receiver.fails(unanswered, everyRequest)
 	time.Sleep(15 * time.Second)
-	c.answer(nil)
+	c.receiver.answers(nil)
 	c.healed()
 	c.delivered(90 * time.Second)
 	c.noneDead()
@@ -66,22 +65,20 @@ func sinkRefusesCredentials(status int) func(*testing.T, *chaos) {
 		const rate, seconds = 500, 20
 		c.campaign("fast", rate)
 		c.publish(mix(map[string]int{"fast": rate * seconds}))
-		daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+		daemons := c.joinAll("one", "two", "three")
 		c.arrived(0.2)
-		c.answer(func(arrival) (int, time.Duration) { return status, 0 })
+		c.receiver.fails(status, everyRequest)
 		time.Sleep(10 * time.Second)
-		c.answer(nil)
+		c.receiver.answers(nil)
 		c.healed()
 		c.delivered(60 * time.Second)
 		c.noneDead()
-		said := 0
 		for _, d := range daemons {
-			n := d.log.lines("level=ERROR")
-			if said += n; n > 1 {
+			if n := d.log.lines("level=ERROR"); n > 1 {
 				t.Errorf("%s says it %d times", d.name, n)
 			}
 		}
-		if said == 0 {
+		if linesOf(daemons, "level=ERROR") == 0 {
 			t.Error("nothing is said")
 		}
 	}
@@ -94,24 +91,20 @@ func sinkAsksForADay(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.sinkSettings(fmt.Sprintf("max_in_flight: 256, timeout: 5s, max_retry_after: %s", believed))
 	c.load(10, map[string]float64{"fast": 200, "slow": 20})
-	daemons := []*daemon{c.join("one"), c.join("two"), c.join("three")}
+	daemons := c.joinAll("one", "two", "three")
 	c.arrived(0.2)
-	c.answer(func(arrival) (int, time.Duration) { return http.StatusTooManyRequests, 24 * time.Hour })
+	c.receiver.answers(func(arrival) (int, time.Duration) { return http.StatusTooManyRequests, 24 * time.Hour })
 	time.Sleep(2 * time.Second)
 	before := c.receiver.count("")
 	time.Sleep(believed)
 	if n := c.receiver.count("") - before; n > 3*8 {
 		t.Errorf("%d requests in %s of a destination that asks to wait", n, believed)
 	}
-	c.answer(nil)
+	c.receiver.answers(nil)
 	c.healed()
 	c.delivered(2*believed + 60*time.Second)
 	c.noneDead()
-	said := 0
-	for _, d := range daemons {
-		said += d.log.lines("level=WARN", "receiver")
-	}
-	if said == 0 {
+	if linesOf(daemons, "level=WARN", "receiver") == 0 {
 		t.Error("nothing is said of a destination that asks to wait for a day")
 	}
 }
@@ -124,8 +117,7 @@ func sinkTrickles(t *testing.T, c *chaos) {
 	c.receiver.trickles = true
 	c.campaign("fast", rate)
 	c.publish(mix(map[string]int{"fast": rate * seconds}))
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	c.await(20*time.Second, "the first jobs", func() bool { return c.receiver.count("") > 0 })
 	from := c.receiver.now()
 	c.delivered(3 * seconds * time.Second)
@@ -158,17 +150,10 @@ func (c *chaos) endless(rate float64, jobs, each, status int) {
 	for i := each - 1; i < len(list); i += each {
 		fails[list[i].id] = true
 	}
-	c.answer(func(a arrival) (int, time.Duration) {
-		if fails[a.id] {
-			return status, 0
-		}
-		return http.StatusOK, 0
-	})
+	c.receiver.fails(status, func(a arrival) bool { return fails[a.id] })
 	c.campaign("c", rate)
 	c.campaign("works", 10) // shows that the destination works
-	for _, name := range []string{"one", "two", "three"} {
-		c.join(name)
-	}
+	c.joinAll("one", "two", "three")
 	began := time.Now()
 	ideal := time.Duration(float64(jobs) / rate * float64(time.Second))
 	c.publish(append(list, ofCampaign("works", 0, int(10*(ideal+time.Minute).Seconds()))...))
@@ -194,13 +179,6 @@ func (c *chaos) noneDead() {
 	if n := c.written(requeue.DeadTopic(c.prefix)); n > 0 {
 		c.t.Errorf("%d jobs are dead letters", n)
 	}
-}
-
-// late sets how long the receiver waits with its answers.
-func (c *chaos) late(delay time.Duration) {
-	c.receiver.mu.Lock()
-	defer c.receiver.mu.Unlock()
-	c.receiver.delay = delay
 }
 
 // sinkSettings replaces the settings of the receiver's sink.

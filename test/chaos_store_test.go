@@ -15,13 +15,13 @@ import (
 
 // storeCases are about the quota store, and about quotas at their edges.
 var storeCases = []chaosCase{
-	{"redis-down", false, redisDown},
-	{"redis-cut", false, redisCut},
-	{"redis-slow", false, redisSlow},
-	{"redis-flushed", false, redisFlushed},
-	{"redis-failed-over", true, redisFailedOver},
-	{"quota-exhausted-for-a-day", false, quotaExhausted},
-	{"last-millisecond-of-a-window", false, lastMillisecond},
+	{"redis-down", false, quotas.down, telling{line: "the quota store does not answer", metric: "pacer_store_losses_total"}},
+	{"redis-cut", false, redisCut, telling{line: "the quota store does not answer"}},
+	{"redis-slow", false, redisSlow, telling{line: "the quota store does not answer"}},
+	{"redis-flushed", false, quotas.flushed, telling{line: "the store has lost its data", metric: "pacer_store_losses_total"}},
+	{"redis-failed-over", true, quotas.failedOver, telling{line: "the quota store does not answer"}},
+	{"quota-exhausted-for-a-day", false, quotaExhausted, telling{metric: "pacer_quota_denied_total"}},
+	{"last-millisecond-of-a-window", false, lastMillisecond, telling{metric: "pacer_quota_denied_total"}},
 }
 
 // storeLoad is two daemons with a campaign under a quota and one without; more are variables of their environment.
@@ -33,19 +33,30 @@ func (c *chaos) storeLoad(more ...string) {
 	c.join("two", more...)
 }
 
-// redisDown kills the quota store, which comes back without its data.
-func redisDown(t *testing.T, c *chaos) {
+// storeUse is a load that needs the quota store; more are variables of its daemons.
+type storeUse struct {
+	begin func(c *chaos, more ...string)
+	end   func(c *chaos)
+	pause time.Duration // between two losses
+}
+
+var quotas = storeUse{begin: (*chaos).storeLoad, end: func(c *chaos) {
+	c.healed()
+	c.delivered(60 * time.Second)
+}}
+
+// down kills the quota store, which comes back without its data.
+func (u storeUse) down(t *testing.T, c *chaos) {
 	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
-	c.storeLoad()
+	u.begin(c)
 	c.arrived(0.3)
 	c.shared(storeRecovery, func() {
 		store.Kill()
 		time.Sleep(2 * time.Second)
 		store.Start(t)
 	})
-	c.healed()
-	c.delivered(60 * time.Second)
+	u.end(c)
 }
 
 // redisCut resets the connections to the quota store for a while: takes whose answers are lost.
@@ -55,11 +66,7 @@ func redisCut(t *testing.T, c *chaos) {
 	c.storeLoad()
 	for _, share := range []float64{0.2, 0.4, 0.6} {
 		c.arrived(share)
-		c.shared(storeRecovery, func() {
-			network.cut()
-			time.Sleep(time.Second)
-			network.heal()
-		})
+		c.shared(storeRecovery, func() { network.disturb(time.Second, network.cut) })
 	}
 	c.healed()
 	c.delivered(60 * time.Second)
@@ -75,53 +82,64 @@ func redisSlow(t *testing.T, c *chaos) {
 	c.arrived(0.4)
 	network.heal()
 	c.shared(storeRecovery, func() { // so narrow that no more than a few takes pass, and then silent
-		network.narrow(4)
-		time.Sleep(2 * time.Second)
-		network.heal()
-		network.silence()
-		time.Sleep(2 * time.Second)
-		network.heal()
+		network.disturb(2*time.Second, func() { network.narrow(4) })
+		network.disturb(2*time.Second, network.silence)
 	})
 	c.healed()
 	c.delivered(60 * time.Second)
 }
 
-// redisFlushed empties the quota store under load, twice.
-func redisFlushed(t *testing.T, c *chaos) {
+// flushed empties the quota store under load, twice.
+func (u storeUse) flushed(t *testing.T, c *chaos) {
 	store := testservices.FreshRedis(t)
 	c.world(t, stackOptions{partitions: 6, redis: store.Addr})
-	c.storeLoad()
+	u.begin(c)
 	for _, share := range []float64{0.3, 0.6} {
 		c.arrived(share)
 		c.bystander.spare(rebuild)
 		store.Flush(t)
+		time.Sleep(u.pause)
 	}
-	c.healed()
-	c.delivered(60 * time.Second)
+	u.end(c)
 }
 
-// redisFailedOver kills the master, and sentinels promote its replica, which may lack what came last.
-func redisFailedOver(t *testing.T, c *chaos) {
+// failedOver kills the master, and sentinels promote its replica, which may lack what came last.
+func (u storeUse) failedOver(t *testing.T, c *chaos) {
 	sentinel := testservices.RedisSentinel(t)
 	c.world(t, stackOptions{partitions: 6})
-	c.storeLoad("PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME="+sentinel.MasterName,
-		"PACER_REDIS_ADDRS="+strings.Join(sentinel.Addrs(), ","))
+	u.begin(c, settingsOf(sentinel)...)
 	c.arrived(0.3)
 	c.shared(storeRecovery, func() { sentinel.KillMaster() })
-	c.healed()
-	c.delivered(60 * time.Second)
+	u.end(c)
 }
 
-// commandsOf is how many commands a Redis has executed since it was started.
-func commandsOf(t *testing.T, r *testservices.Redis) int {
+// settingsOf are the variables of daemons that have a Redis with sentinels.
+func settingsOf(s *testservices.Sentinel) []string {
+	return []string{"PACER_REDIS_MODE=sentinel", "PACER_REDIS_MASTER_NAME=" + s.MasterName, "PACER_REDIS_ADDRS=" + strings.Join(s.Addrs(), ",")}
+}
+
+// infoOf is a figure that a Redis tells of itself.
+func infoOf(t *testing.T, r *testservices.Redis, section, name string) float64 {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})
 	defer func() { _ = client.Close() }()
-	stats, err := client.InfoMap(t.Context(), "stats").Result()
+	info, err := client.InfoMap(t.Context(), section).Result()
 	noError(t, err)
-	n, err := strconv.Atoi(stats["Stats"]["total_commands_processed"])
-	noError(t, err)
-	return n
+	for _, figures := range info {
+		if text, ok := figures[name]; ok {
+			n, err := strconv.ParseFloat(text, 64)
+			noError(t, err)
+			return n
+		}
+	}
+	t.Fatalf("INFO %s has no %s", section, name)
+	return 0
+}
+
+// commandsOf is how many commands a Redis has executed since it was started.
+func commandsOf(t *testing.T, r *testservices.Redis) float64 {
+	t.Helper()
+	return infoOf(t, r, "stats", "total_commands_processed")
 }
 
 // quotaExhausted uses up a day's quota. The other jobs wait, and nothing spins meanwhile; a raised limit sends them.
@@ -147,7 +165,7 @@ func quotaExhausted(t *testing.T, c *chaos) {
 		time.Sleep(idle)
 		spent = (one.processor() - busy).Seconds() / idle.Seconds()
 		wrote, committed = one.metric("pacer_requeue_records_total")-writes, one.metric("pacer_commits_total")-commits
-		asked = float64(commandsOf(t, store)-commands) / idle.Seconds()
+		asked = (commandsOf(t, store) - commands) / idle.Seconds()
 	})
 	t.Logf("while the quota is exhausted: %.1f %% of a processor, %.0f records written, %.0f commits, %.1f Redis commands a second",
 		100*spent, wrote, committed, asked)
@@ -179,8 +197,7 @@ func lastMillisecond(t *testing.T, c *chaos) {
 			VALUES ($1, '1 minute', $2, 'fixed', 'minute')`, id, limit)
 		c.under(id, id)
 	}
-	c.join("one")
-	c.join("two")
+	c.joinAll("one", "two")
 	reset := time.Now().Add(2 * time.Second).Truncate(time.Minute).Add(time.Minute)
 	for i, id := range ids {
 		time.Sleep(time.Until(reset.Add(time.Duration(i-campaigns) * 15 * time.Millisecond)))

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,27 +9,6 @@ import (
 
 	"github.com/pacer/pacer/internal/requeue"
 )
-
-// publishCompressed writes each job to ingress in a batch of its own, compressed.
-func (s *stack) publishCompressed(jobs []job) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for _, j := range jobs {
-		answer, err := s.client.Produce(ctx, &kafka.ProduceRequest{
-			Topic: s.ingress, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd,
-			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes(j.payload), Headers: []kafka.Header{
-				{Key: "pacer-campaign", Value: []byte(j.campaign)}, {Key: "pacer-job-id", Value: []byte(j.id)},
-			}}),
-		})
-		if err == nil {
-			err = answer.Error
-		}
-		if err != nil {
-			s.t.Fatalf("publish %s: %v", j.id, err)
-		}
-	}
-}
 
 // TestCompressedLargeJobs: jobs of 3 MB that fit their topic compressed wait in their lane, whose limit is the default,
 // while their campaign is paused, and are delivered whole.
@@ -49,9 +27,10 @@ func TestCompressedLargeJobs(t *testing.T) {
 		jobs[i] = job{campaign: "c", id: fmt.Sprintf("c-%d", i), payload: payload}
 		bytes[jobs[i].id] = int64(len(payload))
 	}
-	s.publishCompressed(jobs)
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	for _, j := range jobs {
+		s.produce(s.ingress, 0, kafka.Zstd, j)
+	}
+	d := s.started("one")
 	s.await(30*time.Second, "all jobs in the lane", func() bool { return s.written(requeue.LaneTopic(s.prefix)) == int64(len(jobs)) })
 	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'c'`)
 	s.await(30*time.Second, "every job", func() bool { return s.receiver.count("c") >= len(jobs) })

@@ -27,8 +27,7 @@ func TestFigureManyCampaigns(t *testing.T) {
 	s.sql(`INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('shared', '1 hour', 1000000)`)
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, send_per) SELECT unnest($1::text[]), 2, '1 minute'`, ids)
 	s.sql(`INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) SELECT id, 'shared' FROM pacer.campaigns LIMIT 1000`)
-	d := s.start("one")
-	d.awaitReady(30 * time.Second)
+	d := s.started("one")
 	s.publishTurns(ids, 0, each)
 	var status struct{ Backlog int64 }
 	s.await(2*time.Minute, "a backlog of all campaigns", func() bool {
@@ -106,14 +105,8 @@ func (a *answers) times() (median, most, stalled time.Duration) {
 func (d *daemon) fetch(path string) (one answer, size int) {
 	d.s.t.Helper()
 	began := time.Now()
-	r, err := http.Get("http://" + d.listen + path)
-	noError(d.s.t, err)
-	n, err := io.Copy(io.Discard, r.Body)
-	_ = r.Body.Close()
-	if err != nil || r.StatusCode != http.StatusOK {
-		d.s.t.Fatalf("%s: %d, %v", path, r.StatusCode, err)
-	}
-	return answer{time.Now(), time.Since(began)}, int(n)
+	body := d.body(path)
+	return answer{time.Now(), time.Since(began)}, len(body)
 }
 
 // streams reads a stream for a time: bytes a second.

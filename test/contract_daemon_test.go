@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -63,7 +64,7 @@ func (s *stack) everyMetric() *daemon {
 	s.sql(`UPDATE pacer.campaigns SET expected_total = 1000000, finish_by = now() + interval '1 hour' WHERE id = 'cap'`)
 	twice := job{campaign: "shadow", id: "twice", headers: []kafka.Header{
 		{Key: "traceparent", Value: fmt.Appendf(nil, "00-%x-b7ad6b7169203331-01", tracedBy)},
-		{Key: "content-type", Value: []byte("application/json")},
+		header("content-type", "application/json"),
 	}}
 	failed := false
 	s.receiver.mu.Lock()
@@ -75,9 +76,8 @@ func (s *stack) everyMetric() *daemon {
 		return http.StatusOK, 0
 	}
 	s.receiver.mu.Unlock()
-	d := s.start("daemon")
-	d.awaitReady(30 * time.Second)
-	s.page(d, "/")
+	d := s.started("daemon")
+	d.body("/")
 	s.publish([]job{twice})
 	s.await(20*time.Second, "a job", func() bool { return s.receiver.count("shadow") > 0 })
 	s.publish(append(mix(jobs), twice, keyed("cap", "a", 1), keyed("cap", "a", 2)))
@@ -96,17 +96,6 @@ func (s *stack) everyMetric() *daemon {
 		return true
 	})
 	return d
-}
-
-// page requests a page of the console.
-func (s *stack) page(d *daemon, path string) {
-	s.t.Helper()
-	answer, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + d.listen + path)
-	noError(s.t, err)
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		s.t.Errorf("%s answers %s", path, answer.Status)
-	}
 }
 
 // gather are the daemon's own metrics by name, with the names of their labels.
@@ -130,14 +119,8 @@ func (d *daemon) gather() map[string]map[string]bool {
 // families are the daemon's metrics as Prometheus reads them.
 func (d *daemon) families() map[string]*dto.MetricFamily {
 	d.s.t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	r, err := client.Get("http://" + d.listen + "/metrics")
-	if err != nil {
-		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
-	}
-	defer func() { _ = r.Body.Close() }()
 	text := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := text.TextToMetricFamilies(r.Body)
+	families, err := text.TextToMetricFamilies(bytes.NewReader(d.body("/metrics")))
 	if err != nil {
 		d.s.t.Fatalf("metrics of %s: %v", d.name, err)
 	}

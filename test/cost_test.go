@@ -5,10 +5,7 @@ package test
 import (
 	"fmt"
 	"os"
-	"testing"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
 
 // cost is what a process has used.
@@ -17,22 +14,10 @@ type cost struct {
 	mallocs float64       // objects allocated, as its metrics tell; 0 where they were not asked
 }
 
-// processCPU is the user and system time of a process.
-func processCPU(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	var stat procfs.ProcStat
-	process, err := procfs.NewProc(pid)
-	if err == nil {
-		stat, err = process.Stat()
-	}
-	noError(t, err)
-	return time.Duration(stat.CPUTime() * float64(time.Second))
-}
-
 // spent is what the daemon has used so far.
 func (d *daemon) spent() cost {
 	d.s.t.Helper()
-	return cost{cpu: processCPU(d.s.t, d.cmd.Process.Pid), mallocs: d.samplesOf("go_memstats_mallocs_total")}
+	return cost{cpu: d.processor(), mallocs: d.metric("go_memstats_mallocs_total")}
 }
 
 // idle is what the daemon uses in a second without jobs.
@@ -67,11 +52,5 @@ func (d *daemon) forgetPeak() {
 // resident is the daemon's memory now, in MiB.
 func (d *daemon) resident() float64 {
 	d.s.t.Helper()
-	var stat procfs.ProcStat
-	process, err := procfs.NewProc(d.cmd.Process.Pid)
-	if err == nil {
-		stat, err = process.Stat()
-	}
-	noError(d.s.t, err)
-	return float64(stat.ResidentMemory()) / (1 << 20)
+	return float64(d.stat().ResidentMemory()) / (1 << 20)
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
@@ -37,12 +37,9 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	}
 	s.publish(jobs)
 	const token = "open-sesame-open-sesame"
-	d := s.start("one", "PACER_ADMIN_TOKEN="+token)
-	d.awaitReady(15 * time.Second)
+	d := s.started("one", "PACER_ADMIN_TOKEN="+token)
 	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2*each })
-	s.receiver.mu.Lock()
-	s.receiver.answer = nil
-	s.receiver.mu.Unlock()
+	s.receiver.answers(nil)
 
 	var letters []struct {
 		JobID    string `json:"job_id"`
@@ -76,8 +73,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s.pagesOfLetters(d, 2*each)
 	s.replays("--campaign", "spring", "--dry-run")(t, each, each, 0)
 	s.replays("--campaign", "spring", "--rate", "1000", "--limit", "10")(t, 10, 10, 0)
-	s.interruptReplay("--campaign", "spring", "--rate", "10")
-	s.await(20*time.Second, "some of spring", func() bool { n, _ := s.receiver.accepted("spring"); return n > 10 })
+	s.interruptReplay("spring", 10)
 	s.run("dead", "replay", "--campaign", "spring")
 	s.await(20*time.Second, "all of spring", func() bool { n, _ := s.receiver.accepted("spring"); return n == each })
 	s.replays("--campaign", "spring")(t, each, 0, each)
@@ -89,9 +85,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 		t.Errorf("%d jobs arrived, %d twice", n, twice)
 	}
 	s.checkReplayed(payload)
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 }
 
 // deadOver looks at the letters over the API, which says what Kafka does, and replays one.
@@ -129,17 +123,14 @@ func (s *stack) pagesOfLetters(d *daemon, want int) {
 	s.t.Helper()
 	seen, counted, after := map[string]bool{}, 0, ""
 	for pages := 0; pages == 0 || after != ""; pages++ {
-		answer, err := http.Get("http://" + d.listen + "/api/v1/dead-letters?limit=30&after=" + after)
-		noError(s.t, err)
 		var page struct {
 			Letters []struct{ Place string }
 			Counts  []struct{ Letters int }
 			Next    string
 		}
-		err = json.NewDecoder(answer.Body).Decode(&page)
-		_ = answer.Body.Close() // it was only read
-		if err != nil || len(page.Letters) > 30 || pages > 5 {
-			s.t.Fatalf("page %d: %d letters, %v", pages, len(page.Letters), err)
+		d.ask("/dead-letters?limit=30&after="+after, &page)
+		if len(page.Letters) > 30 || pages > 5 {
+			s.t.Fatalf("page %d: %d letters", pages, len(page.Letters))
 		}
 		for _, letter := range page.Letters {
 			if seen[letter.Place] {
@@ -173,23 +164,14 @@ func TestReplayPastWhatHindersIt(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2})
 	s.campaign("spring", 100)
-	s.receiver.answer = func(arrival) (int, time.Duration) { return http.StatusGone, 0 }
+	s.receiver.fails(http.StatusGone, everyRequest)
 	big := make([]byte, 60_000) // that cannot be compressed: replays are
 	_, _ = rand.Read(big)       // never fails, as documented
 	s.publish([]job{{campaign: "spring", id: "big", payload: big}, {campaign: "spring", id: "small"}})
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2 })
 	d.stop()
-	narrow := kafka.IncrementalAlterConfigsRequestResource{
-		ResourceType: kafka.ResourceTypeTopic, ResourceName: s.ingress,
-		Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: "max.message.bytes", Value: "20000"}},
-	}
-	if _, err := s.client.IncrementalAlterConfigs(t.Context(), &kafka.IncrementalAlterConfigsRequest{
-		Resources: []kafka.IncrementalAlterConfigsRequestResource{narrow},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	s.configure(s.ingress, "max.message.bytes", "20000")
 	s.await(10*time.Second, "the big letter to be refused", func() bool {
 		out, err := s.try("dead", "replay", "--again", "--job-id", "big")
 		return exitCode(err) == 1 && strings.Contains(out, "pacer: replay: 1 left out: larger than max.message.bytes of their topic: ") &&
@@ -229,15 +211,15 @@ func (s *stack) replays(flags ...string) func(t *testing.T, matched, replayed, b
 	}
 }
 
-// interruptReplay starts a slow replay and stops it as Ctrl-C does.
-func (s *stack) interruptReplay(flags ...string) {
+// interruptReplay starts a slow replay and stops it as Ctrl-C does when more jobs have arrived than before.
+func (s *stack) interruptReplay(campaign string, before int) {
 	s.t.Helper()
-	cmd := exec.Command(s.binary, append([]string{"dead", "replay", "--config", s.config()}, flags...)...)
+	cmd := exec.Command(s.binary, "dead", "replay", "--config", s.config(), "--campaign", campaign, "--rate", "2")
 	cmd.Env = environment()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	noError(s.t, cmd.Start())
-	time.Sleep(1500 * time.Millisecond)
+	s.await(20*time.Second, "some of "+campaign, func() bool { n, _ := s.receiver.accepted(campaign); return n > before })
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	err := cmd.Wait()
 	if exitCode(err) != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "interrupted after") ||
@@ -249,21 +231,16 @@ func (s *stack) interruptReplay(flags ...string) {
 // checkReplayed looks at the replayed records of spring: whole, and without a past.
 func (s *stack) checkReplayed(payload string) {
 	s.t.Helper()
-	partitions, err := s.cluster.Partitions(s.t.Context(), s.ingress)
-	noError(s.t, err)
 	replayed := 0
-	for p := range partitions {
-		for r, err := range s.cluster.Scan(s.t.Context(), broker.Partition{Topic: s.ingress, ID: p}, 0) {
-			noError(s.t, err)
-			if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
-				continue
-			}
-			replayed++
-			if string(r.Value) != payload || r.Header("x-mine") != "\x00\x01" || r.Header("pacer-reason")+r.Header("pacer-attempt") != "" {
-				s.t.Errorf("replayed %q with %q", r.Value, r.Headers)
-			}
+	s.eachIn(s.ingress, func(r delivery.Record) {
+		if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
+			return
 		}
-	}
+		replayed++
+		if string(r.Value) != payload || r.Header("x-mine") != "\x00\x01" || r.Header("pacer-reason")+r.Header("pacer-attempt") != "" {
+			s.t.Errorf("replayed %q with %q", r.Value, r.Headers)
+		}
+	})
 	if replayed != 40 {
 		s.t.Errorf("%d records of spring were replayed", replayed)
 	}

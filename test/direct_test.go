@@ -1,13 +1,10 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
@@ -15,34 +12,10 @@ import (
 
 const directLanes = 8
 
-// intoLane writes jobs into a lane as a producer does that knows nothing of pacer's own headers; one without an id has no
-// header for it.
+// intoLane writes jobs into a lane as a producer does that knows nothing of pacer's own headers.
 func (s *stack) intoLane(lane int, jobs []job) {
 	s.t.Helper()
-	records := make([]kafka.Record, len(jobs))
-	for i, j := range jobs {
-		payload := j.payload
-		if payload == nil {
-			payload = []byte("{}")
-		}
-		records[i] = kafka.Record{Value: kafka.NewBytes(payload), Headers: append([]kafka.Header{
-			{Key: "pacer-campaign", Value: []byte(j.campaign)},
-		}, j.headers...)}
-		if j.id != "" {
-			records[i].Headers = append(records[i].Headers, kafka.Header{Key: "pacer-job-id", Value: []byte(j.id)})
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	answer, err := s.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: requeue.LaneTopic(s.prefix), Partition: lane, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
-	})
-	if err == nil {
-		err = answer.Error
-	}
-	if err != nil {
-		s.t.Fatalf("write into lane %d: %v", lane, err)
-	}
+	s.produce(requeue.LaneTopic(s.prefix), lane, 0, jobs...)
 }
 
 // TestDirectProduction: jobs that producers write into lanes themselves, any lane, are sent at the campaign's rate without a hop, and ones of
@@ -56,8 +29,7 @@ func TestDirectProduction(t *testing.T) {
 	if out := s.run("publish", "--campaign", "spring", "--count", "400", "--direct"); !strings.Contains(out, fmt.Sprintf("published 400 jobs of campaign spring to %slanes/%d", s.prefix, lane)) {
 		t.Fatalf("not to lane %d: %s", lane, out)
 	}
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(15*time.Second, "its backlog to be known", func() bool { return d.backlogOf("spring") > 100 })
 	s.publish(ofCampaign("spring", 0, 50)) // behind the direct ones, since the campaign has a backlog
 	s.await(20*time.Second, "all", func() bool { return s.receiver.count("spring") == 450 })
@@ -96,13 +68,12 @@ func TestDirectJobsExpire(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 1, lanes: directLanes})
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, job_ttl, status) VALUES ('spring', 100, '3 seconds', 'paused')`)
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.intoLane(3, ofCampaign("spring", 0, 50))
 	time.Sleep(4 * time.Second)
 	s.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'spring'`)
 	s.await(10*time.Second, "all to expire", func() bool {
-		return d.samplesOf(`pacer_jobs_settled_total{campaign="spring",outcome="expired"}`) == 50
+		return d.metric(`pacer_jobs_settled_total{campaign="spring",outcome="expired"}`) == 50
 	})
 	if n := s.receiver.count("spring"); n != 0 {
 		t.Errorf("%d were sent after their time", n)

@@ -37,8 +37,7 @@ func median(t *testing.T, name, unit string, measure func(t *testing.T) float64)
 func TestFigureRateChange(t *testing.T) {
 	ms := median(t, "rate change to new spacing, median of 20", "ms", func(t *testing.T) float64 {
 		s := newStack(t, stackOptions{partitions: 4})
-		s.start("one").awaitReady(15 * time.Second)
-		s.start("two").awaitReady(15 * time.Second)
+		s.startTwo()
 		delays := s.rateChanges(20)
 		slices.Sort(delays)
 		s.rateIsNeverAbove("c", 500)
@@ -56,7 +55,7 @@ func TestFigureLatency(t *testing.T) {
 	ratio := median(t, "lone jobs at 200/s, half of them: times that of a bare consumer", "x", func(t *testing.T) float64 {
 		s := newStack(t, stackOptions{partitions: 4})
 		s.campaign("c", 5000)
-		s.start("one").awaitReady(15 * time.Second)
+		s.started("one")
 		s.consumeBarely(4)
 		own, bare := s.lone(2000)
 		t.Logf("half within %.1f ms, 99 %% within %.1f ms; the bare consumer: %.1f and %.1f ms",
@@ -114,10 +113,7 @@ func (s *stack) lone(n int) (own, bare []float64) {
 			s.await(30*time.Second, "the first jobs", func() bool { return s.receiver.count("c") == warm && s.receiver.count("bare") == warm })
 		}
 		published[id] = s.receiver.now()
-		m := kafka.Message{Value: payloadOf(id), Headers: []kafka.Header{
-			{Key: "pacer-campaign", Value: []byte("c")}, {Key: "pacer-job-id", Value: []byte(id)},
-		}}
-		noError(s.t, w.WriteMessages(s.t.Context(), m))
+		noError(s.t, w.WriteMessages(s.t.Context(), job{campaign: "c", id: id}.message()))
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.await(10*time.Second, "the jobs", func() bool { return s.receiver.count("c") == warm+n && s.receiver.count("bare") == warm+n })

@@ -14,8 +14,7 @@ func TestFinishBy(t *testing.T) {
 	t.Parallel()
 	const jobs, window = 300, 18 * time.Second
 	s := newStack(t, stackOptions{partitions: 4})
-	s.start("one").awaitReady(15 * time.Second)
-	s.start("two").awaitReady(15 * time.Second)
+	s.startTwo()
 	begun, from := time.Now(), s.receiver.now()
 	by := begun.Add(window)
 	at := func(after time.Duration) { time.Sleep(time.Until(begun.Add(after))) }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"encoding/json"
-	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -16,17 +15,7 @@ import (
 // ask reads something of the API of a daemon.
 func (d *daemon) ask(path string, into any) {
 	d.s.t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	r, err := client.Get("http://" + d.listen + "/api/v1" + path)
-	noError(d.s.t, err)
-	defer func() { _ = r.Body.Close() }()
-	text, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = json.Unmarshal(text, into)
-	}
-	if err != nil {
-		d.s.t.Fatalf("%s of %s: %v: %.300s", path, d.name, err, text)
-	}
+	d.s.unmarshal(string(d.body("/api/v1"+path)), into)
 }
 
 // TestFiguresOfTheFleet: two daemons tell what they have sent to a receiver that is slow and fails some jobs, as each of them shows. The
@@ -36,19 +25,11 @@ func TestFiguresOfTheFleet(t *testing.T) {
 	t.Parallel()
 	const jobs, slow, old = 1200, 60 * time.Millisecond, 4 * time.Second
 	s := newStack(t, stackOptions{partitions: 4, lanes: 4, settings: `retry: {initial: 500ms}`})
-	s.receiver.delay = slow
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if strings.HasSuffix(a.id, "7") && a.attempt <= 1 {
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	}
+	s.receiver.answersAfter("", slow)
+	s.receiver.fails(http.StatusInternalServerError, func(a arrival) bool { return strings.HasSuffix(a.id, "7") && a.attempt <= 1 })
 	s.campaign("spring", 300)
 	began := time.Now()
-	daemons := []*daemon{s.start("a"), s.start("b")}
-	for _, d := range daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	daemons := s.fleet("a", "b")
 	s.publish(ofCampaign("spring", 0, jobs))
 	most := int64(0)
 	var fleet struct{ Daemons []progress.Daemon }

@@ -31,7 +31,7 @@ func (s *stack) inLanes(campaign string) map[int]int {
 
 // settledBy is how many jobs of a campaign a daemon delivered.
 func (d *daemon) settledBy(campaign string) int {
-	return int(d.samplesOf(fmt.Sprintf(`pacer_jobs_settled_total{campaign=%q,outcome="delivered"}`, campaign)))
+	return int(d.metric(fmt.Sprintf(`pacer_jobs_settled_total{campaign=%q,outcome="delivered"}`, campaign)))
 }
 
 // TestALargeBacklogIsSentByAll: a large backlog lies in all lanes. Two daemons send it, each job once, after one hop at most. Then new
@@ -41,10 +41,7 @@ func TestALargeBacklogIsSentByAll(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 4, lanes: manyLanes})
 	const rate, published, direct = 2000, 12_000, 1000
 	s.sql(`INSERT INTO pacer.campaigns (id, send_rate, status) VALUES ('large', 1, 'paused'), ('small', 20, 'paused')`)
-	daemons := []*daemon{s.start("one"), s.start("two")}
-	for _, d := range daemons {
-		d.awaitReady(20 * time.Second)
-	}
+	daemons := s.fleet("one", "two")
 	s.publish(append(ofCampaign("large", 0, published), ofCampaign("small", 0, 200)...))
 	s.await(30*time.Second, "the overflow", func() bool {
 		return s.written(requeue.LaneTopic(s.prefix)) >= published+200

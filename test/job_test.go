@@ -17,16 +17,11 @@ func TestWhereAJobIs(t *testing.T) {
 	s.campaign("sent", 1000)
 	s.campaign("held", 1000)
 	s.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'held'`)
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.id == "gone" {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
+	s.receiver.fails(http.StatusGone, func(a arrival) bool { return a.id == "gone" })
 	tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)
 	published := []job{
 		{campaign: "sent", id: "arrived"}, {campaign: "sent", id: "gone"},
-		{campaign: "sent", id: "later", headers: []kafka.Header{{Key: "pacer-not-before", Value: []byte(tomorrow)}}},
+		{campaign: "sent", id: "later", headers: []kafka.Header{header("pacer-not-before", tomorrow)}},
 	}
 	s.publish(append(published, ofCampaign("held", 0, 500)...))
 	find := func(id string) string {
@@ -34,8 +29,7 @@ func TestWhereAJobIs(t *testing.T) {
 		return out
 	}
 	s.await(20*time.Second, "a job in ingress", func() bool { return strings.Contains(find("later"), s.ingress+"/") })
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	s.started("one")
 	for id, says := range map[string][]string{
 		"arrived":  {"delivered", "campaign sent, 1 attempt", "status 200"},
 		"gone":     {"dead letter", "refused", "status 410"},
@@ -69,15 +63,14 @@ func TestAJobIsCancelled(t *testing.T) {
 	s.withResults()
 	s.campaign("held", 1000)
 	soon := time.Now().Add(15 * time.Second).UTC().Format(time.RFC3339)
-	s.publish([]job{{campaign: "held", id: "arrived"}, {campaign: "held", id: "later", headers: []kafka.Header{{Key: "pacer-not-before", Value: []byte(soon)}}}})
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	s.publish([]job{{campaign: "held", id: "arrived"}, {campaign: "held", id: "later", headers: []kafka.Header{header("pacer-not-before", soon)}}})
+	d := s.started("one")
 	s.await(20*time.Second, "a delivery", func() bool { return s.receiver.count("held") == 1 })
 	s.run("campaign", "pause", "held")
 	var revision float64
 	noError(t, s.db.QueryRow(t.Context(), `SELECT revision FROM pacer.campaigns WHERE id = 'held'`).Scan(&revision))
 	s.await(20*time.Second, "the daemon knows of the pause", func() bool { return d.metric("pacer_config_revision") >= revision })
-	event := []kafka.Header{{Key: "ce_id", Value: []byte("event-1")}, {Key: "ce_source", Value: []byte("/shop")}}
+	event := []kafka.Header{header("ce_id", "event-1"), header("ce_source", "/shop")}
 	s.publish(append(ofCampaign("held", 0, 500), job{campaign: "held", payload: []byte("{}"), headers: event}))
 	s.await(20*time.Second, "jobs in a lane", func() bool {
 		out, _ := s.try("job", "find", "held-499")

@@ -3,16 +3,13 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -122,49 +119,19 @@ func measureKeysSpeed(t *testing.T, table *speedTable) {
 // publishKeyed publishes jobs of a campaign, each with a key of its own.
 func (s *stack) publishKeyed(campaign string, n int, payload []byte) {
 	s.t.Helper()
-	const atOnce = 120_000
-	for first := 0; first < n; first += atOnce {
-		jobs := ofCampaign(campaign, first, min(atOnce, n-first))
-		for i := range jobs {
-			jobs[i].payload = payload
-			jobs[i].headers = []kafka.Header{{Key: "pacer-key-to", Value: []byte(fmt.Sprint("k", first+i))}}
-		}
-		s.publish(jobs)
-	}
+	s.publishOf(campaign, n, payload, func(i int) kafka.Header { return header("pacer-key-to", fmt.Sprint("k", i)) })
 }
-
-var usedCPU = regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`)
 
 // storeMicros is the CPU that a Redis has used, in microseconds.
-func storeMicros(t *testing.T, store *testservices.Redis) (sum float64) {
+func storeMicros(t *testing.T, store *testservices.Redis) float64 {
 	t.Helper()
-	for _, found := range usedCPU.FindAllStringSubmatch(infoOf(t, store, "cpu"), -1) {
-		seconds, _ := strconv.ParseFloat(found[1], 64)
-		sum += 1e6 * seconds
-	}
-	return sum
+	return 1e6 * (infoOf(t, store, "cpu", "used_cpu_sys") + infoOf(t, store, "cpu", "used_cpu_user"))
 }
-
-func infoOf(t *testing.T, store *testservices.Redis, section string) string {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: store.Addr})
-	defer func() { _ = client.Close() }()
-	text, err := client.Info(context.Background(), section).Result()
-	noError(t, err)
-	return text
-}
-
-var usedMemory = regexp.MustCompile(`used_memory:(\d+)`)
 
 // memoryOf is all memory that a Redis has allocated, in bytes.
 func memoryOf(t *testing.T, store *testservices.Redis) float64 {
 	t.Helper()
-	found := usedMemory.FindStringSubmatch(infoOf(t, store, "memory"))
-	if found == nil {
-		t.Fatal("INFO memory has no used_memory")
-	}
-	bytes, _ := strconv.ParseFloat(found[1], 64)
-	return bytes
+	return infoOf(t, store, "memory", "used_memory")
 }
 
 // measureKeysMemory: a third of JOBS keys get their first job of a day, then their second and third.

@@ -265,7 +265,7 @@ func measureKeysThrottled(t *testing.T, table *speedTable) {
 	s.keyQuota("c", "100/1s")
 	s.startThree()
 	begun, published, asked := s.receiver.now(), 0, int64(0) // asked: when the answer left
-	s.receiver.delay = answer
+	s.receiver.answersAfter("", answer)
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
 		if asked == 0 && keyOf(a.id) == "slow" && a.at > begun+(8*time.Second).Microseconds() {
 			asked = s.receiver.now() + answer.Microseconds()

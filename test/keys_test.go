@@ -18,7 +18,7 @@ import (
 
 // keyed returns a job whose id begins with its key.
 func keyed(campaign, key string, n int) job {
-	return job{campaign: campaign, id: fmt.Sprintf("%s/%d", key, n), headers: []kafka.Header{{Key: "pacer-key-to", Value: []byte(key)}}}
+	return job{campaign: campaign, id: fmt.Sprintf("%s/%d", key, n), headers: []kafka.Header{header("pacer-key-to", key)}}
 }
 
 // byKey returns the requests of each key, in order of time.
@@ -62,10 +62,7 @@ func TestKeysHaveTheirWindows(t *testing.T) {
 		jobs = append(jobs, keyed("c", fmt.Sprint("k", i/2), i), keyed("c", "busy", i))
 	}
 	rand.Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
-	one, two := s.start("one"), s.start("two")
-	s.start("three")
-	one.awaitReady(20 * time.Second)
-	two.awaitReady(20 * time.Second)
+	one := s.fleet("one", "two", "three")[0]
 	s.publish(jobs)
 	s.await(20*time.Second, "explain to name the busy key", func() bool {
 		out := s.run("explain", "c")
@@ -111,8 +108,7 @@ func TestACapSkips(t *testing.T) {
 	for i := range 6 {
 		jobs = append(jobs, keyed("c", "vip", i))
 	}
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	d := s.started("one")
 	s.publish(jobs)
 	outcomes := map[string]int{}
 	s.await(30*time.Second, "an event of each job", func() bool {
@@ -151,9 +147,7 @@ func TestACapSkips(t *testing.T) {
 	if seen < 11 {
 		t.Errorf("%d keys", seen)
 	}
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 }
 
 // TestAHeldKeyWaits until it is released, and no other does.
@@ -166,8 +160,7 @@ func TestAHeldKeyWaits(t *testing.T) {
 	if out := s.run("key", "hold", "hook", "shop-7", "--until", "1h"); !strings.Contains(out, "held until") {
 		t.Error(out)
 	}
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	s.started("one")
 	s.publish([]job{keyed("c", "shop-7", 1), keyed("c", "shop-8", 1)})
 	s.await(20*time.Second, "the other one's job, and the held one's in a timer", func() bool {
 		waiting := 0

@@ -118,12 +118,10 @@ func (s *stack) throughTimers(ids []string, first, n int) {
 	s.t.Helper()
 	jobs := make([]job, 0, n)
 	notBefore := time.Now().Add(6*time.Second + time.Duration(n/50_000)*time.Second)
-	header := kafka.Header{Key: "pacer-not-before", Value: []byte(notBefore.UTC().Format(time.RFC3339Nano))}
+	later := header("pacer-not-before", notBefore.UTC().Format(time.RFC3339Nano))
 	for i := range n {
 		id := ids[i%len(ids)]
-		jobs = append(jobs, job{
-			campaign: id, id: fmt.Sprintf("%s-%d", id, first+i/len(ids)), headers: []kafka.Header{header},
-		})
+		jobs = append(jobs, job{campaign: id, id: fmt.Sprintf("%s-%d", id, first+i/len(ids)), headers: []kafka.Header{later}})
 	}
 	s.publish(jobs)
 }

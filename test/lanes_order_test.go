@@ -32,21 +32,10 @@ func measureOrder(t *testing.T, table *laneTable) {
 	} {
 		s := newStack(t, stackOptions{partitions: c.partitions, settings: "retry: {initial: 1s, jitter: 0}"})
 		if c.fails > 0 {
-			s.receiver.answer = func(a arrival) (int, time.Duration) {
-				if a.attempt <= 1 && numberOf(t, a.id)%1000 < c.fails {
-					return 500, 0
-				}
-				return 200, 0
-			}
+			s.receiver.fails(500, func(a arrival) bool { return a.attempt <= 1 && numberOf(t, a.id)%1000 < c.fails })
 		}
 		s.campaign("c", float64(c.rate))
-		var daemons []*daemon
-		for i := range c.daemons {
-			daemons = append(daemons, s.start(strconv.Itoa(i)))
-		}
-		for _, d := range daemons {
-			d.awaitReady(20 * time.Second)
-		}
+		daemons := s.fleet([]string{"one", "two", "three"}[:c.daemons]...)
 		s.publish(ofCampaign("c", 0, c.jobs))
 		if c.raised > 0 {
 			s.await(20*time.Second, "the first job", func() bool { return s.receiver.count("c") > 0 })
@@ -99,8 +88,7 @@ func measureBurst(t *testing.T, table *laneTable) {
 	const bursts, jobs, rate = 25, 100, 1000
 	s := newStack(t, stackOptions{partitions: 3})
 	s.campaign("c", rate)
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	s.started("one")
 	s.publish(ofCampaign("c", 0, 7*rate)) // more than fit in memory
 	s.await(time.Minute, "the backlog", func() bool { return s.receiver.count("c") == 7*rate })
 	var firsts, lasts []float64 // milliseconds

@@ -24,8 +24,7 @@ func measureCut(t *testing.T, table *laneTable) {
 func measureChange(t *testing.T, table *laneTable, jobs, before, after int, change time.Duration) {
 	s := newStack(t, stackOptions{partitions: 6})
 	s.campaign("c", float64(before))
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	d := s.started("one")
 	s.publish(mix(map[string]int{"c": jobs}))
 	s.await(20*time.Second, "the first job", func() bool { return s.receiver.count("c") > 0 })
 	first := s.receiver.arrivals("c")[0].at
@@ -95,8 +94,7 @@ func measureMany(t *testing.T, table *laneTable) {
 func (s *stack) waiting(ids []string, each int, rate func(i int) float64) *daemon {
 	s.t.Helper()
 	s.campaigns("noted", "paused", ids, rate)
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	d := s.started("one")
 	began := time.Now()
 	s.publishTurns(ids, 0, each)
 	published := time.Since(began)

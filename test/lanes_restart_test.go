@@ -21,9 +21,7 @@ func measureRestart(t *testing.T, table *laneTable) {
 	time.Sleep(10 * time.Second)
 	s.inMemory(table, d, 256)
 
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 	_, before := s.receiver.accepted("")
 	down := s.launchAgain(d)
 	table.add(t, "sending again after a graceful stop", fmt.Sprintf("%.1f s after the start", down.Seconds()), "within 5 s",
@@ -81,7 +79,7 @@ func (s *stack) launchAgain(d *daemon) time.Duration {
 // worth of each campaign), and the rest.
 func (s *stack) readAgain(table *laneTable, d *daemon, perSecond int) {
 	s.t.Helper()
-	read, held := d.samples(`pacer_records_read_total{place="lane"}`), d.samples(`pacer_open_offsets{place="lane"}`)
+	read, held := d.metric(`pacer_records_read_total{place="lane"}`), d.metric(`pacer_open_offsets{place="lane"}`)
 	table.add(s.t, "read from lanes in 10 s after the start",
 		fmt.Sprintf("%.0f records, %.0f of them held", read, held),
 		fmt.Sprintf("%d sent", 10*perSecond), true)
@@ -94,8 +92,7 @@ func measureCancel(t *testing.T, table *laneTable) {
 	jobs := laneJobs(t, 1_000_000)
 	s := newStack(t, stackOptions{partitions: 6, lanes: 1})
 	s.campaigns("receiver", "paused", append([]string{"gone"}, others...), func(int) float64 { return perSecond })
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	d := s.started("one")
 	s.publish(mix(map[string]int{"gone": jobs, "a": each, "b": each, "c": each}))
 	s.awaitLanes(5*time.Minute, int64(jobs+len(others)*each))
 	s.await(time.Minute, "the lane to be read", func() bool { return d.laneReads().read >= float64(jobs) })
@@ -108,8 +105,8 @@ func measureCancel(t *testing.T, table *laneTable) {
 	settled := int64(0)
 	s.await(2*time.Minute, "the others' jobs and the cancelled ones", func() bool {
 		time.Sleep(100 * time.Millisecond)
-		done := d.samples(`pacer_jobs_settled_total{campaign="gone",outcome="cancelled"`) +
-			d.samples(`pacer_jobs_settled_total{campaign="gone",outcome="delivered"`)
+		done := d.metric(`pacer_jobs_settled_total{campaign="gone",outcome="cancelled"`) +
+			d.metric(`pacer_jobs_settled_total{campaign="gone",outcome="delivered"`)
 		if settled == 0 && done >= float64(jobs) {
 			settled = s.receiver.now()
 		}
@@ -158,13 +155,7 @@ func measureRolling(t *testing.T, table *laneTable) {
 	s := newStack(t, stackOptions{partitions: 6, lanes: 64})
 	s.campaigns("receiver", "active", ids, func(int) float64 { return perSecond })
 	s.campaign("live", 2*live)
-	var daemons []*daemon
-	for _, name := range []string{"one", "two", "three"} {
-		daemons = append(daemons, s.start(name))
-	}
-	for _, d := range daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	daemons := s.fleet("one", "two", "three")
 	s.publishTurns(ids, 0, each)
 	s.await(30*time.Second, "every campaign's jobs", func() bool { return s.receiver.count("") > 5*perSecond*len(ids) })
 
@@ -182,11 +173,7 @@ func measureRolling(t *testing.T, table *laneTable) {
 	begun := time.Now()
 	for i, d := range daemons {
 		until(begun.Add(time.Duration(i)*apart + apart/2))
-		stopped := make(chan int)
-		go func() { stopped <- d.stop() }()
-		if code := <-stopped; code != 0 {
-			t.Errorf("%s exited with %d", d.name, code)
-		}
+		d.stop()
 		d.launch()
 	}
 	until(begun.Add(time.Duration(len(daemons)) * apart))

@@ -3,18 +3,14 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/test/recording"
 )
@@ -100,26 +96,28 @@ type notedCampaign struct {
 // read takes in what was written down since the last call.
 func (n *noted) read() *noted {
 	n.t.Helper()
-	err := n.file.Next(func(at time.Time, campaign, id string) error {
-		c := n.of[campaign]
-		if c == nil {
-			c = &notedCampaign{}
-			n.of[campaign] = c
-		}
-		number, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
-		if err != nil {
-			return err
-		}
-		for len(c.times) <= number {
-			c.times = append(c.times, 0)
-		}
-		c.times[number]++
+	noError(n.t, n.file.Next(func(at time.Time, campaign, id string) error {
+		c := n.note(campaign, id)
 		c.at = append(c.at, at.UnixMicro())
-		n.total++
 		return nil
-	})
-	noError(n.t, err)
+	}))
 	return n
+}
+
+// note counts a job.
+func (n *noted) note(campaign, id string) *notedCampaign {
+	c := n.of[campaign]
+	if c == nil {
+		c = &notedCampaign{}
+		n.of[campaign] = c
+	}
+	number := numberOf(n.t, id)
+	for len(c.times) <= number {
+		c.times = append(c.times, 0)
+	}
+	c.times[number]++
+	n.total++
+	return c
 }
 
 // in counts a campaign's jobs in a stretch of time.
@@ -137,18 +135,7 @@ func (n *noted) in(campaign string, from, to time.Time) (count int) {
 // noteArrivals adds the receiver's accepted jobs, for jobs that went to both.
 func (n *noted) noteArrivals(list []arrival) {
 	for _, a := range list {
-		c := n.of[a.campaign]
-		if c == nil {
-			c = &notedCampaign{}
-			n.of[a.campaign] = c
-		}
-		number, err := strconv.Atoi(a.id[strings.LastIndexByte(a.id, '-')+1:])
-		noError(n.t, err)
-		for len(c.times) <= number {
-			c.times = append(c.times, 0)
-		}
-		c.times[number]++
-		n.total++
+		n.note(a.campaign, a.id)
 	}
 }
 
@@ -232,30 +219,8 @@ func (s *stack) everWritten(part string) (n int64) {
 // held is how many records lie in the stack's topics whose names hold part, and how many were ever written.
 func (s *stack) held(part string) (now, ever int64) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
-	noError(s.t, err)
-	for _, topic := range meta.Topics {
-		if !strings.HasPrefix(topic.Name, s.prefix) || !strings.Contains(topic.Name[len(s.prefix):], part) {
-			continue
-		}
-		var requests []kafka.OffsetRequest
-		for _, p := range topic.Partitions {
-			requests = append(requests, kafka.FirstOffsetOf(p.ID), kafka.LastOffsetOf(p.ID))
-		}
-		answer, err := s.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-			Topics: map[string][]kafka.OffsetRequest{topic.Name: requests},
-		})
-		noError(s.t, err)
-		for _, p := range answer.Topics[topic.Name] {
-			if p.Error != nil {
-				s.t.Fatal(p.Error)
-			}
-			now, ever = now+p.LastOffset-p.FirstOffset, ever+p.LastOffset
-		}
-	}
-	return now, ever
+	begins, ends := s.kept(s.own(part))
+	return ends - begins, ends
 }
 
 // uncommitted is how many records of the lanes lie behind what the group has committed.
@@ -269,44 +234,16 @@ func (s *stack) committed(topic string) (n int64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	meta, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
-	noError(s.t, err)
-	var ids []int
-	for _, p := range meta.Topics[0].Partitions {
-		ids = append(ids, p.ID)
-	}
-	answer, err := s.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.ingress, Topics: map[string][]int{topic: ids}})
-	noError(s.t, err)
-	for _, p := range answer.Topics[topic] {
-		n += max(0, p.CommittedOffset)
+	for _, p := range s.commits(ctx, map[string][]int{topic: s.topics(ctx)[topic]})[topic] {
+		n += p.CommittedOffset
 	}
 	return n
-}
-
-// samples is the sum of the daemon's samples whose line begins so.
-func (d *daemon) samples(prefix string) (sum float64) {
-	d.s.t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
-	answer, err := client.Get("http://" + d.listen + "/metrics")
-	noError(d.s.t, err)
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		line := lines.Text()
-		if !strings.HasPrefix(line, prefix) {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		noError(d.s.t, err)
-		sum += value
-	}
-	return sum
 }
 
 // oneHop notes how often jobs were written to lanes: nothing may be written there twice.
 func (s *stack) oneHop(table *laneTable, d *daemon, jobs int) {
 	s.t.Helper()
-	again := d.samples("pacer_requeue_hops_count") - d.samples(`pacer_requeue_hops_bucket{le="1"}`)
+	again := d.metric("pacer_requeue_hops_count") - d.metric(`pacer_requeue_hops_bucket{le="1"}`)
 	most := 1
 	if again > 0 {
 		most = 2
@@ -333,8 +270,8 @@ type laneReads struct{ read, sent, fetches, forfeited float64 }
 
 func (d *daemon) laneReads() laneReads {
 	return laneReads{
-		d.samples(`pacer_records_read_total{place="lane"}`), d.samples("pacer_slot_lateness_seconds_count"),
-		d.samples(`pacer_fetches_total{place="lane",result="ok"}`), d.samples("pacer_slots_forfeited_total"),
+		d.metric(`pacer_records_read_total{place="lane"}`), d.metric("pacer_slot_lateness_seconds_count"),
+		d.metric(`pacer_fetches_total{place="lane",result="ok"}`), d.metric("pacer_slots_forfeited_total"),
 	}
 }
 
@@ -346,5 +283,5 @@ func (s *stack) readFactor(table *laneTable, d *daemon, before laneReads) {
 		fmt.Sprintf("%.2f", (now.read-before.read)/max(1, now.sent-before.sent)), "(printed)", true)
 	s.t.Logf("%.0f records read before; then %.0f in %.0f fetches for %.0f jobs, %.0f slots forfeited; %.0f jobs queued", before.read,
 		now.read-before.read, now.fetches-before.fetches, now.sent-before.sent, now.forfeited-before.forfeited,
-		d.samples("pacer_jobs_queued"))
+		d.metric("pacer_jobs_queued"))
 }

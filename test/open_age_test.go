@@ -13,8 +13,7 @@ func TestMaxOpenAge(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, stackOptions{settings: "pacing: {max_open_age: " + age + "}"})
 			s.campaign("slow", 1)
-			d := s.start("daemon")
-			d.awaitReady(30 * time.Second)
+			d := s.started("daemon")
 			s.publish(mix(map[string]int{"slow": 40}))
 			s.await(20*time.Second, "the first job", func() bool { return s.receiver.count("slow") > 0 })
 			requeued := func() int { return int(d.metric(`pacer_jobs_settled_total{campaign="slow",outcome="requeued"}`)) }

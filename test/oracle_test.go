@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -317,38 +315,12 @@ func digitsOnly(r rune) rune {
 	return -1
 }
 
-// read is the body of a path; nil if there is none.
-func (d *daemon) read(path string) []byte {
-	client := http.Client{Timeout: 5 * time.Second}
-	r, err := client.Get("http://" + d.listen + path)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = r.Body.Close() }()
-	body, err := io.ReadAll(r.Body)
-	if err != nil || r.StatusCode != http.StatusOK {
-		return nil
-	}
-	return body
-}
-
 // backlogOf is the backlog of a campaign in the daemon's metrics, in all states; -1 if it shows none.
 func (d *daemon) backlogOf(campaign string) float64 {
 	if sum, ok := sumOf(d.read("/metrics"), `pacer_campaign_backlog{campaign="`+campaign+`",`); ok {
 		return sum
 	}
 	return -1
-}
-
-// sumOf is the sum of the series that begin so.
-func sumOf(metrics []byte, prefix string) (sum float64, found bool) {
-	for line := range strings.Lines(string(metrics)) {
-		if strings.HasPrefix(line, prefix) {
-			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			sum, found = sum+value, true
-		}
-	}
-	return sum, found
 }
 
 // judge says what is wrong with a figure; "" if it is true.

@@ -22,6 +22,7 @@ import (
 type privateKafka struct {
 	brokers []string // never changes
 
+	t       testing.TB
 	script  string
 	stack   string
 	setting string
@@ -36,43 +37,48 @@ func freshKafka(t testing.TB, setting string) *privateKafka {
 	if testing.Short() {
 		t.Skip("Kafka is needed: not under -short")
 	}
-	b := &privateKafka{script: servicesScript(t), stack: testservices.Unique("test"), setting: setting}
-	t.Cleanup(func() {
-		if _, err := b.run("wipe"); err != nil {
-			t.Errorf("remove the private Kafka: %v", err)
-		}
-	})
-	if _, err := b.run("up", "kafka"); err != nil {
-		t.Fatalf("start a private Kafka: %v", err)
-	}
-	env, err := b.run("env")
-	if err != nil {
-		t.Fatalf("find the private Kafka: %v", err)
-	}
-	_, value, found := strings.Cut(env, "PACER_KAFKA_BROKERS=")
-	if !found {
-		t.Fatalf("services.sh env printed no PACER_KAFKA_BROKERS:\n%s", env)
-	}
-	b.brokers = strings.Split(strings.Fields(value)[0], ",")
+	b, env := startServices(t, setting, "kafka")
+	b.brokers = strings.Split(env["PACER_KAFKA_BROKERS"], ",")
 	return b
 }
 
-// kill kills the broker, like kill -9.
-func (b *privateKafka) kill() error {
-	_, err := b.run("kill-kafka")
-	return err
+// startServices starts private services, all if none is named, and removes them with the test. It returns the variables that lead there.
+func startServices(t testing.TB, setting string, services ...string) (b *privateKafka, env map[string]string) {
+	t.Helper()
+	b = &privateKafka{t: t, script: servicesScript(t), stack: testservices.Unique("test"), setting: setting}
+	t.Cleanup(func() {
+		if _, err := b.run("wipe"); err != nil {
+			t.Errorf("remove private services: %v", err)
+		}
+	})
+	b.do(append([]string{"up"}, services...)...)
+	evaluate := exec.Command("bash", "-c", `eval "$1" && env -0`, "bash", b.do("env"))
+	evaluate.Env = environment()
+	printed, err := evaluate.Output()
+	noError(t, err)
+	env = map[string]string{}
+	for line := range strings.SplitSeq(string(printed), "\x00") {
+		name, value, _ := strings.Cut(line, "=")
+		env[name] = value
+	}
+	return b, env
 }
+
+// kill kills the broker, like kill -9.
+func (b *privateKafka) kill() { b.do("kill-kafka") }
 
 // start restarts the broker on its data and port, and returns once it answers.
-func (b *privateKafka) start() error {
-	_, err := b.run("start-kafka")
-	return err
-}
+func (b *privateKafka) start() { b.do("start-kafka") }
 
 // restart stops the broker gracefully and starts it again.
-func (b *privateKafka) restart() error {
-	_, err := b.run("restart-kafka")
-	return err
+func (b *privateKafka) restart() { b.do("restart-kafka") }
+
+// do is run of what has to succeed.
+func (b *privateKafka) do(args ...string) string {
+	b.t.Helper()
+	out, err := b.run(args...)
+	noError(b.t, err)
+	return out
 }
 
 // run calls scripts/services.sh for the private stack and returns what it printed.

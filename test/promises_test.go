@@ -16,8 +16,7 @@ func TestNoJobIsOpenForLong(t *testing.T) {
 	const partitions, jobs, openFor = 4, 400, 5 * time.Second
 	s := newStack(t, stackOptions{partitions: partitions})
 	s.campaign("slow", 1)
-	s.start("one").awaitReady(30 * time.Second)
-	s.start("two").awaitReady(30 * time.Second)
+	s.startTwo()
 	s.publish(mix(map[string]int{"slow": jobs}))
 	published := time.Now()
 	s.await(30*time.Second, "the commit of the last job", func() bool {
@@ -47,7 +46,7 @@ func TestOneTopicDoesNotSlowAnother(t *testing.T) {
 	s.campaign("steady", rate)
 	s.publish(mix(map[string]int{"slow": 20_000}))
 	other.publish(mix(map[string]int{"steady": jobs}))
-	s.start("one", "PACER_KAFKA_TOPICS="+s.ingress+","+other.ingress).awaitReady(30 * time.Second)
+	s.started("one", "PACER_KAFKA_TOPICS="+s.ingress+","+other.ingress)
 	s.await(time.Minute, "the jobs of the other topic", func() bool { return s.receiver.count("steady") >= jobs })
 	list := s.receiver.arrivals("steady")
 	took := float64(list[jobs-1].at-list[0].at) / 1e6

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,6 +61,16 @@ func proxiedKafka(t testing.TB) (*privateKafka, *proxy) {
 	return freshKafka(t, fmt.Sprintf("PACER_KAFKA_PROXY=%d:%d", listens, told)), network
 }
 
+// catalogNetwork is a proxy in front of the stack's database, and the variable that leads a daemon there.
+func (s *stack) catalogNetwork() (*proxy, string) {
+	s.t.Helper()
+	dsn, err := url.Parse(s.dsn)
+	noError(s.t, err)
+	network := newProxy(s.t, dsn.Host)
+	dsn.Host = network.addr
+	return network, "PACER_POSTGRES_DSN=" + dsn.String()
+}
+
 // down closes every connection and refuses new ones, as when the service's process is gone.
 func (p *proxy) down() {
 	p.t.Helper()
@@ -101,6 +112,14 @@ func (p *proxy) heal() {
 			p.t.Fatalf("proxy at %s: %v", p.addr, err)
 		}
 	}
+}
+
+// disturb disturbs for a while.
+func (p *proxy) disturb(lasts time.Duration, how func()) {
+	p.t.Helper()
+	how()
+	time.Sleep(lasts)
+	p.heal()
 }
 
 func (p *proxy) toxic(kind, stream, attributes string) {

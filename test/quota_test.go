@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,25 +33,27 @@ type window struct {
 	span  time.Duration
 }
 
+// textsOf are windows as commands take them.
+func textsOf(windows []window, ending string) (texts []string) {
+	for _, w := range windows {
+		texts = append(texts, fmt.Sprintf("%d/%s%s", w.limit, w.span, ending))
+	}
+	return texts
+}
+
 // sharedQuota has three daemons send three campaigns under one quota, until n jobs have arrived. It asserts the windows. It returns the
 // time taken, and how far a campaign is off its third, as a fraction. The first of the shortest spans does not count: it belongs to the
 // jobs that are read first.
 func (s *stack) sharedQuota(n int, algorithm string, windows ...window) (took time.Duration, off float64) {
 	s.t.Helper()
-	var texts []string
-	for _, w := range windows {
-		texts = append(texts, fmt.Sprintf("%d/%s:%s", w.limit, w.span, algorithm))
-	}
-	s.quota("q", "closed", texts...)
+	s.quota("q", "closed", textsOf(windows, ":"+algorithm)...)
 	jobs := map[string]int{}
 	for _, c := range []string{"a", "b", "c"} {
 		s.campaign(c, 200)
 		s.under("q", c)
 		jobs[c] = n
 	}
-	for _, name := range []string{"one", "two", "three"} {
-		s.start(name).awaitReady(30 * time.Second)
-	}
+	s.fleet("one", "two", "three")
 	s.publish(mix(jobs))
 	s.await(3*time.Minute, fmt.Sprintf("%d jobs", n), func() bool { return s.receiver.count("") >= n })
 	list := s.receiver.arrivals("")
@@ -108,10 +109,7 @@ func newStoreFailure(t *testing.T, lasts time.Duration) *storeFailure {
 		f.under("q-"+policy, policy)
 		jobs[policy] = 3000
 	}
-	f.daemons = []*daemon{f.start("one"), f.start("two")}
-	for _, d := range f.daemons {
-		d.awaitReady(30 * time.Second)
-	}
+	f.daemons = f.fleet("one", "two")
 	f.publish(mix(jobs))
 	// Daemons that asked for a campaign for less than two seconds do not know yet who else does, and send nothing of it then.
 	f.await(20*time.Second, "the first four seconds", func() bool { return f.receiver.count("closed") > 160 })
@@ -176,9 +174,7 @@ func TestFrozenStore(t *testing.T) {
 	alerts := 0
 	for _, d := range f.daemons {
 		alerts += d.log.lines("level=ERROR")
-		if code := d.stop(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		d.stop()
 	}
 	if alerts == 0 {
 		t.Error("nobody was alerted that a quota was open")
@@ -197,9 +193,7 @@ func TestLostData(t *testing.T) {
 		s.campaign(c, 200)
 		s.under(c, c)
 	}
-	one, two := s.start("one"), s.start("two")
-	one.awaitReady(30 * time.Second)
-	two.awaitReady(30 * time.Second)
+	s.startTwo()
 	s.publish(mix(map[string]int{"day": 12_000, "short": 1000}))
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("day") > 600 })
 	for _, lose := range []struct {
@@ -221,9 +215,12 @@ func TestLostData(t *testing.T) {
 		s.withinBound(c, 200)
 	}
 	// After both losses the store's remainder of the day is at most the unsent units.
-	out := s.run("quota", "show", "day", "--json")
+	var shown struct {
+		Windows []struct{ Remaining int }
+	}
+	s.unmarshal(s.run("quota", "show", "day", "--json"), &shown)
 	sent := s.receiver.count("day")
-	remaining := jsonInt(t, out, "remaining")
+	remaining := shown.Windows[0].Remaining
 	t.Logf("%d sent, %d remain of 20,000", sent, remaining)
 	if remaining > 20_000-sent+50 { // the show is older than the count by some jobs
 		t.Errorf("%d sent and %d remain of 20,000", sent, remaining)
@@ -248,27 +245,14 @@ func TestQuotasAfterARestart(t *testing.T) {
 	}
 	s.publish(mix(jobs))
 	for life := range 3 {
-		d := s.start(fmt.Sprint("life ", life))
-		d.awaitReady(15 * time.Second)
+		d := s.started(fmt.Sprint("life ", life))
 		began := s.receiver.now()
 		for c := range jobs {
 			s.await(10*time.Second, c, func() bool { return s.between(c, began, s.receiver.now()) > 20 })
 		}
-		if code := d.stop(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		d.stop()
 	}
 	for c := range jobs {
 		s.withinBound(c, 20)
 	}
-}
-
-// jsonInt is the first number under a name, wherever it is.
-func jsonInt(t *testing.T, text, name string) (n int) {
-	t.Helper()
-	_, after, found := strings.Cut(text, fmt.Sprintf("%q:", name))
-	if _, err := fmt.Sscan(after, &n); !found || err != nil {
-		t.Fatalf("no number %s in %s", name, text)
-	}
-	return n
 }

@@ -75,8 +75,7 @@ func (s *stack) rateIsNeverAbove(campaign string, larger float64) {
 func TestRateChangesAct(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 4})
-	s.start("one").awaitReady(15 * time.Second)
-	s.start("two").awaitReady(15 * time.Second)
+	s.startTwo()
 	delays := s.rateChanges(6)
 	t.Logf("changes showed after %v", delays)
 	slices.Sort(delays)
@@ -93,8 +92,7 @@ func TestPauseResumeCancel(t *testing.T) {
 	const others = 3000
 	s.campaign("c", 400)
 	s.campaign("other", 300)
-	s.start("one").awaitReady(15 * time.Second)
-	s.start("two").awaitReady(15 * time.Second)
+	s.startTwo()
 	s.publish(mix(map[string]int{"c": 6000, "other": others}))
 	s.await(20*time.Second, "jobs of c", func() bool { return s.receiver.count("c") > 800 })
 	status := func(to string) int64 {

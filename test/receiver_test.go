@@ -21,8 +21,7 @@ type receiver struct {
 	mu       sync.Mutex
 	all      []arrival
 	answer   func(a arrival) (status int, retryAfter time.Duration)
-	delay    time.Duration            // before every answer
-	delays   map[string]time.Duration // the same, of single campaigns
+	delays   map[string]time.Duration // before each answer, by campaign, "" for all
 	says     string                   // the body of an answer that is no success
 	trickles bool                     // the body of an answer comes a byte a second
 	tallies  map[string]*tally        // by campaign, "" for all
@@ -47,7 +46,7 @@ func newReceiver(t *testing.T) *receiver {
 	noError(t, err)
 	r := &receiver{
 		url: "http://" + l.Addr().String() + "/deliver", began: time.Now(), all: make([]arrival, 0, 1<<17), headers: map[string]bool{},
-		tallies: map[string]*tally{},
+		tallies: map[string]*tally{}, delays: map[string]time.Duration{},
 	}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: count.WithConn}
 	go func() { _ = server.Serve(count.Stamped(l)) }()
@@ -72,7 +71,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if r.answer != nil {
 		a.status, wait = r.answer(a)
 	}
-	delay := max(r.delay, r.delays[a.campaign])
+	delay := max(r.delays[""], r.delays[a.campaign])
 	r.all = append(r.all, a)
 	r.tallyOf("").note(a)
 	r.tallyOf(a.campaign).note(a)
@@ -97,6 +96,32 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(time.Second)
 	}
+}
+
+// answers has the receiver answer so from now on; nil: all with 200.
+func (r *receiver) answers(f func(a arrival) (status int, retryAfter time.Duration)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
+}
+
+// fails has the receiver answer such requests with a status from now on, and all others with 200.
+func (r *receiver) fails(status int, such func(a arrival) bool) {
+	r.answers(func(a arrival) (int, time.Duration) {
+		if such(a) {
+			return status, 0
+		}
+		return http.StatusOK, 0
+	})
+}
+
+func everyRequest(arrival) bool { return true }
+
+// answersAfter has the receiver answer a campaign, or all (""), so late from now on.
+func (r *receiver) answersAfter(campaign string, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delays[campaign] = d
 }
 
 // now is the receiver's clock.

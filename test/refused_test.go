@@ -14,15 +14,9 @@ func TestRefusedCampaignIsHeld(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 1})
 	s.campaign("c", 100)
 	s.campaign("other", 50)
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign == "c" {
-			return http.StatusBadRequest, 0
-		}
-		return http.StatusOK, 0
-	}
+	s.receiver.fails(http.StatusBadRequest, func(a arrival) bool { return a.campaign == "c" })
 	s.publish(mix(map[string]int{"c": 250, "other": 100}))
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(30*time.Second, "explain says that it is refused", func() bool {
 		return strings.Contains(s.run("explain", "c"), "refused many of its jobs in a row")
 	})
@@ -35,7 +29,5 @@ func TestRefusedCampaignIsHeld(t *testing.T) {
 	}
 	s.run("campaign", "resume", "c")
 	s.await(20*time.Second, "fifty more dead letters", func() bool { return len(s.dead()) == 100 })
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 }

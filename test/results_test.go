@@ -85,29 +85,25 @@ func TestEverySettledJobHasOneResult(t *testing.T) {
 	}
 	s.receiver.says = "{\n \"error\": \"no such user\"}"
 	const each = 300
-	past := kafka.Header{Key: "pacer-expires-at", Value: []byte("2020-01-01T00:00:00Z")}
+	past := header("pacer-expires-at", "2020-01-01T00:00:00Z")
 	var jobs []job
 	for i := range each {
 		jobs = append(jobs, job{campaign: "good", id: fmt.Sprintf("good-%d", i)})
 		if i%30 == 0 {
 			jobs = append(jobs,
-				job{campaign: "bad", id: fmt.Sprintf("refused-%d", i), headers: []kafka.Header{{Key: "tenant", Value: []byte("acme")}, {Key: "other", Value: []byte("x")}}}, job{campaign: "good", id: fmt.Sprintf("late-%d", i), headers: []kafka.Header{past}},
+				job{campaign: "bad", id: fmt.Sprintf("refused-%d", i), headers: []kafka.Header{header("tenant", "acme"), header("other", "x")}},
+				job{campaign: "good", id: fmt.Sprintf("late-%d", i), headers: []kafka.Header{past}},
 				job{campaign: "gone", id: fmt.Sprintf("gone-%d", i)})
 		}
 	}
 	jobs = append(jobs, job{campaign: "bad", id: "broken"})
 	s.publish(jobs)
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(20*time.Second, "some jobs", func() bool { return s.receiver.count("good") > each/3 })
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 	d.launch()
 	s.await(30*time.Second, "an event of each job", func() bool { return len(s.events()) >= len(jobs) })
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 	if n, duplicates := s.receiver.accepted(""); n != each || duplicates != 0 {
 		t.Errorf("%d accepted, %d duplicates", n, duplicates)
 	}
@@ -146,10 +142,9 @@ func TestNoResultsUnlessWanted(t *testing.T) {
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	s.publish(ofCampaign("c", 0, 50))
-	d := s.start("one")
-	d.awaitReady(15 * time.Second)
+	d := s.started("one")
 	s.await(10*time.Second, "every job to be settled", func() bool {
-		return d.samplesOf(`pacer_jobs_settled_total{campaign="c",outcome="delivered"}`) == 50
+		return d.metric(`pacer_jobs_settled_total{campaign="c",outcome="delivered"}`) == 50
 	})
 	d.dump()
 	if strings.Contains(d.log.String(), "pacer_results") {
@@ -172,9 +167,7 @@ func (s *stack) losesNoResult(d *daemon, jobs []job) {
 	s.bury()
 	d.launch()
 	s.await(60*time.Second, "an event of each job", func() bool { return len(s.events()) == len(jobs) })
-	if code := d.stop(); code != 0 {
-		s.t.Errorf("exit code %d", code)
-	}
+	d.stop()
 	n, duplicates := s.receiver.accepted("")
 	again := 0
 	for id, list := range s.events() {

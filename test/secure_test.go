@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,8 +21,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/scram"
-
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // secureIngress does not begin with the prefix of pacer's own topics, so that it has rights of its own.
@@ -49,19 +46,9 @@ func newSecured(t *testing.T) *secured {
 	if testing.Short() {
 		t.Skip("services are needed: not under -short")
 	}
-	script := &privateKafka{script: servicesScript(t), stack: testservices.Unique("secure"), setting: "PACER_SECURE=yes"}
-	t.Cleanup(func() {
-		if _, err := script.run("wipe"); err != nil {
-			t.Errorf("remove the secure stack: %v", err)
-		}
-	})
-	if _, err := script.run("up"); err != nil {
-		t.Fatalf("start a secure stack: %v", err)
-	}
+	_, env := startServices(t, "PACER_SECURE=yes")
 	s := &secured{t: t, rights: readDocumented(t)}
-	printed, err := script.run("env")
-	s.check(err)
-	env := s.evaluated(printed)
+	var err error
 	s.brokers, s.redis, s.ca = env["PACER_KAFKA_BROKERS"], env["PACER_REDIS_ADDRS"], env["PACER_KAFKA_TLS_CA_FILE"]
 	s.dsn, err = url.Parse(env["PACER_POSTGRES_DSN"])
 	s.check(err)
@@ -80,22 +67,6 @@ func newSecured(t *testing.T) *secured {
 func (s *secured) check(err error) {
 	s.t.Helper()
 	noError(s.t, err)
-}
-
-// evaluated are the variables that the script's output sets in a shell.
-func (s *secured) evaluated(script string) map[string]string {
-	s.t.Helper()
-	cmd := exec.Command("bash", "-c", `eval "$1" && env -0`, "bash", script)
-	cmd.Env = environment()
-	out, err := cmd.Output()
-	s.check(err)
-	env := map[string]string{}
-	for line := range strings.SplitSeq(string(out), "\x00") {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			env[name] = value
-		}
-	}
-	return env
 }
 
 // connect opens connections as the user who may do everything.
@@ -200,10 +171,7 @@ func (s *secured) as(role string) string {
 // stack is a stack whose daemons have the documented rights. Its config is theirs.
 func (s *secured) stack(t *testing.T) *stack {
 	t.Helper()
-	st := &stack{t: t, dir: t.TempDir(), binary: os.Getenv("PACER_BIN"), receiver: newReceiver(t)}
-	if st.binary == "" {
-		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
-	}
+	st := &stack{t: t, dir: t.TempDir(), binary: program(t), receiver: newReceiver(t)}
 	for name, secret := range map[string]string{"password": s.password, "dsn": s.as("pacer_daemon")} {
 		s.check(os.WriteFile(filepath.Join(st.dir, name), []byte(secret), 0o600))
 	}
@@ -221,16 +189,6 @@ dedupe: {ttl: 1h}
 sinks: {receiver: {type: http, url: "%[6]s"}}
 `, s.brokers, secureIngress, s.ca, st.dir, s.redis, st.receiver.url), 0o600))
 	return st
-}
-
-// runAs runs a command with variables of its own besides the daemon's configuration, and returns what it printed.
-func (s *stack) runAs(variables []string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, append(args, "--config", s.config())...)
-	cmd.Env = append(environment(), variables...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
 
 // TestSecure runs on a stack of its own, since its users and their rights are those of a whole cluster.
@@ -291,14 +249,8 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 	} {
 		do(people, line)
 	}
-	st.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign == "refused" {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
-	d := st.start("one")
-	d.awaitReady(30 * time.Second)
+	st.receiver.fails(http.StatusGone, func(a arrival) bool { return a.campaign == "refused" })
+	d := st.started("one")
 	accepted := func(campaign string, want int) {
 		t.Helper()
 		st.await(30*time.Second, fmt.Sprintf("%d jobs of %s", want, campaign), func() bool {
@@ -313,21 +265,15 @@ func (s *secured) documentedRightsSuffice(t *testing.T) {
 	do(people, "campaign resume lane")
 	accepted("lane", 10)
 	st.await(30*time.Second, "the dead letters", func() bool { return strings.Count(do(people, "dead list --campaign refused"), "refused") >= 3 })
-	st.receiver.mu.Lock()
-	st.receiver.answer = nil
-	st.receiver.mu.Unlock()
+	st.receiver.answers(nil)
 	do(people, "dead replay --campaign refused")
 	accepted("refused", 3)
 	for _, line := range []string{"explain spring", "campaign show spring", "campaign list", "quota show provider", "quota usage provider"} {
 		do(people, line)
 	}
-	metrics, err := http.Get("http://" + d.listen + "/metrics")
-	noError(t, err)
-	defer func() { _ = metrics.Body.Close() }()
+	d.body("/metrics")
 	st.sessionsEnd(do, people)
-	if code := d.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	d.stop()
 	for line := range strings.Lines(d.log.String()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 			t.Errorf("the daemon logs %s", cmp.Or(line, "nothing"))

@@ -23,8 +23,7 @@ func TestFigureFCM(t *testing.T) {
 		s := newStack(t, stackOptions{partitions: 6, sinks: fmt.Sprintf(
 			"  android: {type: fcm, url: %q, ca_file: %q, service_account_file: %q, max_in_flight: 4000}", f.URL, f.CAFile, f.KeyFile)})
 		s.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('push', $1, 'android')`, perSecond)
-		d := s.start("one")
-		d.awaitReady(15 * time.Second)
+		d := s.started("one")
 		jobs := make([]job, perSecond*(seconds+5))
 		for i := range jobs {
 			id := fmt.Sprintf("push-%d", i)

@@ -62,6 +62,20 @@ var sinkKinds = []sinkKind{
 	},
 }
 
+// says are what a destination says for each fault; for faultless, and for what is not listed, that the job is taken.
+type says map[fault]func()
+
+func (s says) say(v *visit) {
+	does := v.does
+	if does == alwaysFails {
+		does = fails
+	}
+	if s[does] == nil {
+		does = faultless
+	}
+	s[does]()
+}
+
 func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
 	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
 		d.serve(c, c.ID, func(v *visit) {
@@ -94,22 +108,14 @@ func startFCMEnd(t *testing.T, d *destination) sinkEnd {
 	var f *sinktest.FCM
 	var expired atomic.Bool
 	f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
-		d.serve(c, recipient, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				f.Fail(c, 500, "INTERNAL", "INTERNAL")
-			case gone:
-				f.Fail(c, 404, "NOT_FOUND", "UNREGISTERED")
-			case refuses:
-				f.Fail(c, 400, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
-			case throttlesAll:
-				f.Fail(c, 429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Retry-After", "1")
-			case throttlesIt:
-				f.Throttle(c, "device:x", time.Second)
-			default:
-				c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`)
-			}
-		})
+		d.serve(c, recipient, says{
+			fails:        func() { f.Fail(c, 500, "INTERNAL", "INTERNAL") },
+			gone:         func() { f.Fail(c, 404, "NOT_FOUND", "UNREGISTERED") },
+			refuses:      func() { f.Fail(c, 400, "INVALID_ARGUMENT", "INVALID_ARGUMENT") },
+			throttlesAll: func() { f.Fail(c, 429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Retry-After", "1") },
+			throttlesIt:  func() { f.Throttle(c, "device:x", time.Second) },
+			faultless:    func() { c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`) },
+		}.say)
 		return true
 	})
 	f.Token = func(_ int, c *sinktest.Call) bool {
@@ -133,22 +139,14 @@ func startFCMEnd(t *testing.T, d *destination) sinkEnd {
 func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
 	var f *sinktest.FCM
 	f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, _ int) bool {
-		d.serve(c, recipient, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				f.Fail(c, 500, "INTERNAL", "")
-			case gone:
-				f.Fail(c, 404, "NOT_FOUND", "")
-			case refuses:
-				f.Fail(c, 400, "INVALID_ARGUMENT", "")
-			case throttlesAll:
-				f.Fail(c, 429, "TOO_MANY_REQUESTS", "", "Retry-After", "1")
-			case distrusts:
-				f.Fail(c, 403, "PERMISSION_DENIED", "")
-			default:
-				c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`)
-			}
-		})
+		d.serve(c, recipient, says{
+			fails:        func() { f.Fail(c, 500, "INTERNAL", "") },
+			gone:         func() { f.Fail(c, 404, "NOT_FOUND", "") },
+			refuses:      func() { f.Fail(c, 400, "INVALID_ARGUMENT", "") },
+			throttlesAll: func() { f.Fail(c, 429, "TOO_MANY_REQUESTS", "", "Retry-After", "1") },
+			distrusts:    func() { f.Fail(c, 403, "PERMISSION_DENIED", "") },
+			faultless:    func() { c.JSON(200, `{"name":"projects/demo/messages/`+recipient+`"}`) },
+		}.say)
 		return true
 	})
 	f.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.RecipientOf(c)) }
@@ -161,22 +159,14 @@ func startRuStoreEnd(t *testing.T, d *destination) sinkEnd {
 func startHMSEnd(t *testing.T, d *destination) sinkEnd {
 	var h *sinktest.HMS
 	h = sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, _ int) bool {
-		d.serve(c, recipient, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				h.Say(c, 500, "81000001", "Internal error")
-			case gone:
-				h.Say(c, 200, "80300007", "all tokens are invalid")
-			case refuses:
-				h.Say(c, 400, "80100003", "Illegal payload")
-			case throttlesAll:
-				c.Answer(503, "Retry-After", "1")
-			case distrusts:
-				h.Say(c, 401, "80200003", "OAuth Token expired")
-			default:
-				h.Say(c, 200, "80000000", "Success")
-			}
-		})
+		d.serve(c, recipient, says{
+			fails:        func() { h.Say(c, 500, "81000001", "Internal error") },
+			gone:         func() { h.Say(c, 200, "80300007", "all tokens are invalid") },
+			refuses:      func() { h.Say(c, 400, "80100003", "Illegal payload") },
+			throttlesAll: func() { c.Answer(503, "Retry-After", "1") },
+			distrusts:    func() { h.Say(c, 401, "80200003", "OAuth Token expired") },
+			faultless:    func() { h.Say(c, 200, "80000000", "Success") },
+		}.say)
 		return true
 	})
 	h.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.PushedTo(c)) }
@@ -192,24 +182,15 @@ func startAPNsEnd(t *testing.T, d *destination) sinkEnd {
 	var a *sinktest.APNs
 	name := func(device string) string { b, _ := hex.DecodeString(device); return string(b) }
 	a = sinktest.StartAPNs(t, func(c *sinktest.Call, device string, _ int) bool {
-		d.serve(c, name(device), func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				a.Fail(c, 500, "InternalServerError")
-			case gone:
-				a.Gone(c, time.Unix(1_700_000_000, 0))
-			case refuses:
-				a.Fail(c, 400, "BadDeviceToken")
-			case throttlesAll:
-				a.Fail(c, 503, "ServiceUnavailable", "Retry-After", "1")
-			case throttlesIt:
-				a.Fail(c, 429, "TooManyRequests", "Retry-After", "1")
-			case distrusts:
-				a.Fail(c, 403, "ExpiredProviderToken")
-			default:
-				c.Answer(200, "Apns-Id", c.Header.Get("Apns-Id"))
-			}
-		})
+		d.serve(c, name(device), says{
+			fails:        func() { a.Fail(c, 500, "InternalServerError") },
+			gone:         func() { a.Gone(c, time.Unix(1_700_000_000, 0)) },
+			refuses:      func() { a.Fail(c, 400, "BadDeviceToken") },
+			throttlesAll: func() { a.Fail(c, 503, "ServiceUnavailable", "Retry-After", "1") },
+			throttlesIt:  func() { a.Fail(c, 429, "TooManyRequests", "Retry-After", "1") },
+			distrusts:    func() { a.Fail(c, 403, "ExpiredProviderToken") },
+			faultless:    func() { c.Answer(200, "Apns-Id", c.Header.Get("Apns-Id")) },
+		}.say)
 		return true
 	})
 	a.Leave = func(c *sinktest.Call) bool { return d.leaves(name(sinktest.DeviceOf(c))) }
@@ -257,22 +238,14 @@ func startKafkaEnd(t *testing.T, d *destination) sinkEnd {
 
 func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
 	w := sinktest.StartWebPush(t, func(c *sinktest.Call, recipient string, _ int) bool {
-		d.serve(c, recipient, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				c.Answer(http.StatusInternalServerError)
-			case gone:
-				c.Answer(http.StatusGone)
-			case refuses:
-				c.Answer(http.StatusRequestEntityTooLarge)
-			case throttlesHost:
-				c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
-			case distrusts:
-				c.JSON(http.StatusForbidden, `{"reason":"ExpiredJwtToken"}`)
-			default:
-				c.Answer(http.StatusCreated)
-			}
-		})
+		d.serve(c, recipient, says{
+			fails:         func() { c.Answer(http.StatusInternalServerError) },
+			gone:          func() { c.Answer(http.StatusGone) },
+			refuses:       func() { c.Answer(http.StatusRequestEntityTooLarge) },
+			throttlesHost: func() { c.Answer(http.StatusTooManyRequests, "Retry-After", "1") },
+			distrusts:     func() { c.JSON(http.StatusForbidden, `{"reason":"ExpiredJwtToken"}`) },
+			faultless:     func() { c.Answer(http.StatusCreated) },
+		}.say)
 		return true
 	})
 	w.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.SubscriberOf(c)) }
@@ -280,7 +253,7 @@ func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
 		settings: fmt.Sprintf(`type: webpush, ca_file: %q, vapid_key: %q, subject: "mailto:ops@example.com", guard: {ports: [%d], allow: [127.0.0.1]}`,
 			w.CAFile, w.Key, w.Port),
 		dress: func(j *job) {
-			j.headers = append(j.headers, kafka.Header{Key: "subscription", Value: []byte(w.Subscription(j.id))})
+			j.headers = append(j.headers, header("subscription", w.Subscription(j.id)))
 		},
 	}
 }
@@ -288,22 +261,14 @@ func startWebPushEnd(t *testing.T, d *destination) sinkEnd {
 func startTelegramEnd(t *testing.T, d *destination) sinkEnd {
 	var g *sinktest.Telegram
 	g = sinktest.StartTelegram(t, func(c *sinktest.Call, chat string, _ int) bool {
-		d.serve(c, chat, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				g.Fail(c, 500, "Internal Server Error", "")
-			case gone:
-				g.Fail(c, 403, "Forbidden: bot was blocked by the user", "")
-			case refuses:
-				g.Fail(c, 400, "Bad Request: message is too long", "")
-			case throttlesIt:
-				g.Fail(c, 429, "Too Many Requests: retry after 1", `{"retry_after":1}`)
-			case distrusts:
-				g.Fail(c, 401, "Unauthorized", "")
-			default:
-				c.JSON(200, `{"ok":true,"result":{"message_id":7}}`)
-			}
-		})
+		d.serve(c, chat, says{
+			fails:       func() { g.Fail(c, 500, "Internal Server Error", "") },
+			gone:        func() { g.Fail(c, 403, "Forbidden: bot was blocked by the user", "") },
+			refuses:     func() { g.Fail(c, 400, "Bad Request: message is too long", "") },
+			throttlesIt: func() { g.Fail(c, 429, "Too Many Requests: retry after 1", `{"retry_after":1}`) },
+			distrusts:   func() { g.Fail(c, 401, "Unauthorized", "") },
+			faultless:   func() { c.JSON(200, `{"ok":true,"result":{"message_id":7}}`) },
+		}.say)
 		return true
 	})
 	g.Leave = func(c *sinktest.Call) bool { return d.leaves(sinktest.ChatOf(c)) }
@@ -357,7 +322,7 @@ func startSMTPEnd(t *testing.T, d *destination) sinkEnd {
 		settings: fmt.Sprintf(`type: smtp, addr: %q, ca_file: %q, username: %s, password: %s, from: "news@example.com", subject: Hello, text: Hello,
       retry_after: 1s, max_retry_after: 1s`, s.Addr, s.CAFile, sinktest.MailUser, sinktest.MailPassword),
 		dress: func(j *job) {
-			j.headers = append(j.headers, kafka.Header{Key: "to", Value: []byte(j.id + domain)})
+			j.headers = append(j.headers, header("to", j.id+domain))
 		},
 	}
 }

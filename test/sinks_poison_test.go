@@ -70,7 +70,7 @@ func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 			s.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ($1, $2, $3)`, id, rate, p.name)
 			list := ofCampaign(id, 0, n)
 			for i, j := range list {
-				list[i].headers = []kafka.Header{{Key: "to", Value: []byte(j.id + "@example.org")}}
+				list[i].headers = []kafka.Header{header("to", j.id+"@example.org")}
 			}
 			if i == good {
 				bad = append(bad, list...)
@@ -79,8 +79,7 @@ func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 			}
 		}
 	}
-	d := s.start("one")
-	d.awaitReady(30 * time.Second)
+	d := s.started("one")
 	s.publish(all)
 	for _, p := range sinks {
 		s.await(20*time.Second, p.name+" to get messages", func() bool { return p.count() > good*rate })
@@ -113,9 +112,7 @@ func TestAPoisonedJobCostsOthersNothing(t *testing.T) {
 			t.Errorf("%s: dead letter %q", j.id, why)
 		}
 	}
-	if code := d.stop(); code != 0 {
-		t.Errorf("exited with %d", code)
-	}
+	d.stop()
 }
 
 // TestStaleSubscriptions: half of the subscriptions to a push service were made with another key. The others get their messages in time, and
@@ -144,10 +141,9 @@ func TestStaleSubscriptions(t *testing.T) {
 		if i*7919%100 < 50 {
 			list[i].id += "-stale"
 		}
-		list[i].headers = []kafka.Header{{Key: "subscription", Value: []byte(w.Subscription(list[i].id))}}
+		list[i].headers = []kafka.Header{header("subscription", w.Subscription(list[i].id))}
 	}
-	d := s.start("one")
-	d.awaitReady(30 * time.Second)
+	d := s.started("one")
 	s.publish(list)
 	s.await(15*time.Second, "the first message", func() bool { return taken.Load()+refused.Load() > 0 })
 	begun := time.Now()
@@ -164,7 +160,5 @@ func TestStaleSubscriptions(t *testing.T) {
 	if n := refused.Load(); n != jobs/2 {
 		t.Errorf("%d requests for %d stale subscriptions", n, jobs/2)
 	}
-	if code := d.stop(); code != 0 {
-		t.Errorf("exited with %d", code)
-	}
+	d.stop()
 }

@@ -3,12 +3,7 @@ package test
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 )
 
@@ -32,20 +27,8 @@ func (r sinksRow) String() string {
 	if r.failed {
 		name += " (FAILED)"
 	}
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %s | %.1f %% | %.0f |", name, r.jobs, r.lost, r.duplicates, r.unheard, r.dead,
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %d | %s | %.1f %% | %.0f |\n", name, r.jobs, r.lost, r.duplicates, r.unheard, r.dead,
 		r.rejected, strings.TrimSuffix(fmt.Sprintf("%.1f", r.over), ".0"), math.Floor(1000*r.bystander)/10, r.took.Seconds())
-}
-
-// sinksReport collects rows, also of runs at the same time.
-type sinksReport struct {
-	mu   sync.Mutex // guards rows
-	rows []sinksRow
-}
-
-func (r *sinksReport) add(rows ...sinksRow) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rows = append(r.rows, rows...)
 }
 
 const (
@@ -77,45 +60,11 @@ const (
 		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 
-// publish logs the table, and writes it to the file that SINKS_REPORT names, if set. Sinks that did not run keep the rows
-// that they have there.
-func (r *sinksReport) publish(t *testing.T) {
-	lines := map[string]string{}
-	for _, row := range r.rows {
-		lines[row.name] = row.String() + "\n"
-	}
-	file := os.Getenv("SINKS_REPORT")
-	before, _ := os.ReadFile(file) // there is none at first
-	_, kept, _ := strings.Cut(string(before), sinksColumns)
-	for line := range strings.Lines(kept) {
-		name := caseOf(line)
-		known := slices.ContainsFunc(sinkKinds, func(k sinkKind) bool { return k.name == name })
-		if _, ran := lines[name]; known && !ran {
-			lines[name] = line
-		}
-	}
-	var table strings.Builder
+// newSinksReport is the table of all kinds of sinks.
+func newSinksReport() *report {
+	var names []string
 	for _, k := range sinkKinds {
-		table.WriteString(lines[k.name])
+		names = append(names, k.name)
 	}
-	fmt.Print("\n", sinksColumns, table.String())
-	if file == "" {
-		return
-	}
-	if err := os.WriteFile(file, []byte(sinksHeading+sinksColumns+table.String()), 0o644); err != nil {
-		t.Errorf("write the report: %v", err)
-	}
-}
-
-func TestSinksReportKeepsOtherRows(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "sinks.md")
-	t.Setenv("SINKS_REPORT", file)
-	first, second := sinkKinds[0].name, sinkKinds[1].name
-	noError(t, os.WriteFile(file, []byte("# Old\n"+sinksColumns+"| no-sink-any-more | 1 |\n| "+second+" | 7 |\n"), 0o600))
-	(&sinksReport{rows: []sinksRow{{name: first, jobs: 3, over: 1.5, failed: true}}}).publish(t)
-	got, err := os.ReadFile(file)
-	want := sinksHeading + sinksColumns + "| " + first + " (FAILED) | 3 | 0 | 0 | 0 | 0 | 0 | 1.5 | 0.0 % | 0 |\n| " + second + " | 7 |\n"
-	if err != nil || string(got) != want {
-		t.Errorf("the report is\n%s\nwant\n%s", got, want)
-	}
+	return &report{heading: sinksHeading, columns: sinksColumns, names: names}
 }

@@ -92,8 +92,8 @@ func measureCatalog(t *testing.T, table *speedTable) {
 	const mib = 1 << 20
 	table.add(t, "idle-memory", speedSample{Figure: d.resident(), Note: fmt.Sprintf("peak %d MiB", d.peakRSS())})
 	table.add(t, "idle-heap", speedSample{
-		Figure: d.samplesOf("go_memstats_heap_inuse_bytes") / mib,
-		Note:   fmt.Sprintf("%.0f MiB of it allocated", d.samplesOf("go_memstats_heap_alloc_bytes")/mib),
+		Figure: d.metric("go_memstats_heap_inuse_bytes") / mib,
+		Note:   fmt.Sprintf("%.0f MiB of it allocated", d.metric("go_memstats_heap_alloc_bytes")/mib),
 	})
 	table.add(t, "idle-cpu", speedSample{Figure: 100 * idle.cpu.Seconds(), Note: fmt.Sprintf("%.0f allocations a second", idle.mallocs)})
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 )
 
 // backlogSeconds is how many seconds of a campaign's jobs are published at once.
@@ -93,14 +95,17 @@ func (s *stack) shares(target *counter, daemons []*daemon, from, length time.Dur
 	return fmt.Sprintf("by daemon %v, %d records in lanes", each, s.everWritten("lanes"))
 }
 
-// publishOf publishes jobs of one campaign, numbered from 0 on.
-func (s *stack) publishOf(campaign string, n int, payload []byte) {
+// publishOf publishes jobs of one campaign, numbered from 0 on, each with these headers of its own.
+func (s *stack) publishOf(campaign string, n int, payload []byte, headers ...func(i int) kafka.Header) {
 	s.t.Helper()
 	const atOnce = 120_000
 	for first := 0; first < n; first += atOnce {
 		jobs := ofCampaign(campaign, first, min(atOnce, n-first))
 		for i := range jobs {
 			jobs[i].payload = payload
+			for _, of := range headers {
+				jobs[i].headers = append(jobs[i].headers, of(first+i))
+			}
 		}
 		s.publish(jobs)
 	}

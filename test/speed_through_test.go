@@ -116,7 +116,7 @@ func measureDiscard(t *testing.T, table *speedTable) {
 	table.add(t, "discard", speedSample{
 		Figure: straight.perSecond, Yardstick: bare.perSecond(),
 		Note: fmt.Sprintf("%.2f records read for a job; the loop: %.2f s a million, %.1f allocations a record",
-			d.samples(`pacer_records_read_total{place="ingress"}`)/float64(jobs), bare.micros(), bare.mallocs()),
+			d.metric(`pacer_records_read_total{place="ingress"}`)/float64(jobs), bare.micros(), bare.mallocs()),
 	})
 	table.add(t, "discard-cpu", speedSample{Figure: straight.micros()})
 	table.add(t, "discard-allocs", speedSample{Figure: straight.job.mallocs})

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/procfs"
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
@@ -74,7 +76,7 @@ type stackOptions struct {
 
 func newStack(t *testing.T, o stackOptions) *stack {
 	t.Helper()
-	s := &stack{t: t, dir: t.TempDir(), brokers: o.brokers, redis: o.redis, settings: o.settings}
+	s := &stack{t: t, dir: t.TempDir(), binary: program(t), brokers: o.brokers, redis: o.redis, settings: o.settings}
 	if s.brokers == nil {
 		s.brokers = testservices.Kafka(t)
 	}
@@ -82,9 +84,6 @@ func newStack(t *testing.T, o stackOptions) *stack {
 		s.redis = testservices.RedisAddr(t)
 	}
 	s.dsn = schema.Database(t)
-	if s.binary = os.Getenv("PACER_BIN"); s.binary == "" {
-		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
-	}
 	s.ingress = testservices.Topic(t, s.brokers, "e2e", max(o.partitions, 1), kafka.ConfigEntry{
 		ConfigName: "retention.ms", ConfigValue: "-1",
 	})
@@ -151,24 +150,22 @@ func (s *stack) run(args ...string) string {
 	return out
 }
 
-func (s *stack) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, append(args, "--config", s.config())...)
-	cmd.Env = environment()
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+// try is run of what may fail.
+func (s *stack) try(args ...string) (string, error) { return s.runAs(nil, args...) }
+
+// runAs is try with variables of its own besides the test's configuration.
+func (s *stack) runAs(variables []string, args ...string) (string, error) {
+	return s.bare(variables, append(args, "--config", s.config())...)
 }
 
-// bare runs pacer without the test's configuration, with variables of its own, and returns what it printed.
-func (s *stack) bare(environ []string, args ...string) string {
-	s.t.Helper()
+// bare is runAs without the test's configuration.
+func (s *stack) bare(variables []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, args...)
-	cmd.Env = append(environment(), environ...)
-	out, _ := cmd.CombinedOutput()
-	return string(out)
+	cmd.Env = append(environment(), variables...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // sql executes a statement as an operator would.
@@ -214,6 +211,33 @@ func (s *stack) start(name string, more ...string) *daemon {
 	return d
 }
 
+// started starts a daemon and waits until it is ready.
+func (s *stack) started(name string, more ...string) *daemon {
+	s.t.Helper()
+	d := s.start(name, more...)
+	d.awaitReady(readyTime)
+	return d
+}
+
+// fleet starts daemons beside each other and waits until all are ready.
+func (s *stack) fleet(names ...string) (daemons []*daemon) {
+	s.t.Helper()
+	for _, name := range names {
+		daemons = append(daemons, s.start(name))
+	}
+	for _, d := range daemons {
+		d.awaitReady(readyTime)
+	}
+	return daemons
+}
+
+// startTwo is a fleet of two.
+func (s *stack) startTwo() (one, two *daemon) {
+	s.t.Helper()
+	daemons := s.fleet("one", "two")
+	return daemons[0], daemons[1]
+}
+
 func (d *daemon) launch(more ...string) {
 	d.s.t.Helper()
 	d.cmd = exec.Command(d.s.binary, "run", "--config", d.s.config())
@@ -242,16 +266,13 @@ func (d *daemon) kill() {
 
 // dump makes the daemon print its metrics and the stacks of its goroutines.
 func (d *daemon) dump() {
-	if r, err := http.Get("http://" + d.listen + "/metrics"); err == nil {
-		_, _ = io.Copy(d.log, r.Body)
-		_ = r.Body.Close()
-	}
+	_, _ = d.log.Write(d.read("/metrics"))
 	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
 	<-d.ended
 }
 
-// stop ends the daemon gracefully and returns its exit code.
-func (d *daemon) stop() int {
+// stop ends the daemon in order.
+func (d *daemon) stop() {
 	d.s.t.Helper()
 	d.noteHops()
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
@@ -261,7 +282,9 @@ func (d *daemon) stop() int {
 		d.s.t.Errorf("%s did not end within its shutdown timeout", d.name)
 		d.kill()
 	}
-	return d.cmd.ProcessState.ExitCode()
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		d.s.t.Errorf("%s exited with %d", d.name, code)
+	}
 }
 
 // awaitReady waits for /readyz.
@@ -270,30 +293,112 @@ func (d *daemon) awaitReady(within time.Duration) {
 	d.s.await(within, d.name+" to be ready", func() bool { return d.get("/readyz") == http.StatusOK })
 }
 
-// get is the status of a path of the daemon's HTTP server, 0 when it does not answer.
-func (d *daemon) get(path string) int {
-	client := http.Client{Timeout: time.Second}
+// answer is what the daemon's HTTP server answers for a path.
+func (d *daemon) answer(path string, within time.Duration) (status int, body []byte, err error) {
+	client := http.Client{Timeout: within}
 	r, err := client.Get("http://" + d.listen + path)
 	if err != nil {
-		return 0
+		return 0, nil, err
 	}
-	_ = r.Body.Close()
-	return r.StatusCode
+	defer func() { _ = r.Body.Close() }()
+	body, err = io.ReadAll(r.Body)
+	return r.StatusCode, body, err
+}
+
+// get is the status of a path, 0 when the daemon does not answer.
+func (d *daemon) get(path string) int {
+	status, _, _ := d.answer(path, time.Second)
+	return status
+}
+
+// read is the body of a path; nil if there is none.
+func (d *daemon) read(path string) []byte {
+	status, body, err := d.answer(path, 5*time.Second)
+	if err != nil || status != http.StatusOK {
+		return nil
+	}
+	return body
+}
+
+// body is read of a path that has to be there.
+func (d *daemon) body(path string) []byte {
+	d.s.t.Helper()
+	status, body, err := d.answer(path, 5*time.Second)
+	if err != nil || status != http.StatusOK {
+		d.s.t.Fatalf("%s of %s: %d, %v: %.300s", path, d.name, status, err, body)
+	}
+	return body
+}
+
+// metric is the sum of the daemon's series of a name, or of those that begin with a name and labels.
+func (d *daemon) metric(name string) float64 {
+	d.s.t.Helper()
+	sum, _ := sumOf(d.body("/metrics"), name)
+	return sum
+}
+
+// metricOf is the sum of a metric over daemons.
+func metricOf(daemons []*daemon, name string) (sum float64) {
+	for _, d := range daemons {
+		sum += d.metric(name)
+	}
+	return sum
+}
+
+// linesOf is log.lines over daemons.
+func linesOf(daemons []*daemon, parts ...string) (n int) {
+	for _, d := range daemons {
+		n += d.log.lines(parts...)
+	}
+	return n
+}
+
+// sumOf is the sum of the series of a name in the text of metrics, or of those that begin with a name and labels.
+func sumOf(metrics []byte, name string) (sum float64, found bool) {
+	labelled := strings.Contains(name, "{")
+	for line := range strings.Lines(string(metrics)) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || !labelled && rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		value, _ := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
+		sum, found = sum+value, true
+	}
+	return sum, found
+}
+
+// proc is what the system says of the process.
+func (d *daemon) proc() procfs.Proc {
+	d.s.t.Helper()
+	p, err := procfs.NewProc(d.cmd.Process.Pid)
+	noError(d.s.t, err)
+	return p
 }
 
 // peakRSS is the largest resident set of the process so far, in MiB.
 func (d *daemon) peakRSS() int {
 	d.s.t.Helper()
-	status := readFile(d.s.t, fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
-	for line := range strings.Lines(status) {
-		var kib int
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			return kib / 1024
-		}
-	}
-	d.s.t.Fatal("no VmHWM in the process's status")
-	return 0
+	status, err := d.proc().NewStatus()
+	noError(d.s.t, err)
+	return int(status.VmHWM >> 20)
 }
+
+// stat is what the process has used. The resolution of its processor time is a hundredth of a second.
+func (d *daemon) stat() procfs.ProcStat {
+	d.s.t.Helper()
+	stat, err := d.proc().Stat()
+	noError(d.s.t, err)
+	return stat
+}
+
+// processor is the processor time that the process has used so far.
+func (d *daemon) processor() time.Duration {
+	d.s.t.Helper()
+	return time.Duration(d.stat().CPUTime() * float64(time.Second))
+}
+
+// readyTime is how long a daemon may take to be ready beside other tests.
+const readyTime = 30 * time.Second
 
 // await polls until ok or fails the test.
 func (s *stack) await(within time.Duration, what string, ok func() bool) {
@@ -317,40 +422,65 @@ type job struct {
 // payloadOf is the payload of a job that has none of its own. The receiver tells by it whether a request is the job's.
 func payloadOf(id string) []byte { return []byte(`{"to":"` + id + `"}`) }
 
+// message is the job's record. One without an id has no header for it.
+func (j job) message() kafka.Message {
+	m := kafka.Message{Value: j.payload, Headers: append([]kafka.Header{header("pacer-campaign", j.campaign)}, j.headers...)}
+	if m.Value == nil {
+		m.Value = payloadOf(j.id)
+	}
+	if j.id != "" {
+		m.Headers = append(m.Headers, header("pacer-job-id", j.id))
+	}
+	return m
+}
+
+// produce writes jobs to one partition with one request.
+func (s *stack) produce(topic string, partition int, compression kafka.Compression, jobs ...job) {
+	s.t.Helper()
+	records := make([]kafka.Record, len(jobs))
+	for i, j := range jobs {
+		m := j.message()
+		records[i] = kafka.Record{Value: kafka.NewBytes(m.Value), Headers: m.Headers}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	answer, err := s.client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression, Records: kafka.NewRecordReader(records...),
+	})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		s.t.Fatalf("write to %s/%d: %v", topic, partition, err)
+	}
+}
+
+func header(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
+
+// write writes messages to ingress, each when it is due by the settings of the writer, which may be changed.
+func (s *stack) write(messages []kafka.Message, change func(*kafka.Writer)) error {
+	w := &kafka.Writer{
+		Addr: kafka.TCP(s.brokers...), Topic: s.ingress, Balancer: &kafka.RoundRobin{}, RequiredAcks: kafka.RequireAll,
+		BatchTimeout: 5 * time.Millisecond, Transport: s.client.Transport,
+	}
+	defer func() { _ = w.Close() }()
+	change(w)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return w.WriteMessages(ctx, messages...)
+}
+
 // publish writes the jobs to the ingress topic, round-robin over its partitions, in their order.
 func (s *stack) publish(jobs []job) {
 	s.t.Helper()
-	w := &kafka.Writer{
-		Addr: kafka.TCP(s.brokers...), Topic: s.ingress, Balancer: &kafka.RoundRobin{}, RequiredAcks: kafka.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, BatchSize: 2000, Transport: s.client.Transport,
-	}
-	defer func() { _ = w.Close() }()
-	messages := make([]kafka.Message, 0, 12_000)
-	flush := func() {
-		s.t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := w.WriteMessages(ctx, messages...); err != nil {
+	for some := range slices.Chunk(jobs, 12_000) {
+		messages := make([]kafka.Message, len(some))
+		for i, j := range some {
+			messages[i] = j.message()
+		}
+		if err := s.write(messages, func(w *kafka.Writer) { w.BatchSize = 2000 }); err != nil {
 			s.t.Fatalf("publish: %v", err)
 		}
-		messages = messages[:0]
-	}
-	for _, j := range jobs {
-		payload := j.payload
-		if payload == nil {
-			payload = payloadOf(j.id)
-		}
-		headers := append([]kafka.Header{{Key: "pacer-campaign", Value: []byte(j.campaign)}}, j.headers...)
-		if j.id != "" {
-			headers = append(headers, kafka.Header{Key: "pacer-job-id", Value: []byte(j.id)})
-		}
-		messages = append(messages, kafka.Message{Value: payload, Headers: headers})
-		if len(messages) == cap(messages) {
-			flush()
-		}
-	}
-	if len(messages) > 0 {
-		flush()
 	}
 }
 
@@ -414,6 +544,16 @@ func (l *logFile) lines(parts ...string) (n int) {
 		}
 	}
 	return n
+}
+
+// program is the one under test.
+func program(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("PACER_BIN")
+	if path == "" {
+		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
+	}
+	return path
 }
 
 // noError ends the test with an error.

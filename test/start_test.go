@@ -1,7 +1,6 @@
 package test
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -14,11 +13,7 @@ var initialised = regexp.MustCompile(`(?m)^init (github\.com/pacer/\S+) .* (\d+)
 // made on first use.
 func TestCommandsStartLightly(t *testing.T) {
 	const most = 256 << 10
-	binary := os.Getenv("PACER_BIN")
-	if binary == "" {
-		t.Fatal("PACER_BIN is not set; run make test, which builds the daemon first")
-	}
-	cmd := exec.Command(binary, "version")
+	cmd := exec.Command(program(t), "version")
 	cmd.Env = append(environment(), "GODEBUG=inittrace=1")
 	text, err := cmd.CombinedOutput()
 	found := initialised.FindAllSubmatch(text, -1)

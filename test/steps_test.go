@@ -114,8 +114,7 @@ func TestStepsOverACrash(t *testing.T) {
 	for i := range 20 {
 		jobs = append(jobs, job{campaign: "orders", id: fmt.Sprint("plain-", i)})
 	}
-	d := s.start("a")
-	d.awaitReady(20 * time.Second)
+	d := s.started("a")
 	s.publish(jobs)
 	s.await(40*time.Second, "each request to be at its point, and the others to be done", func() bool {
 		return waits.reached() == len(crashPoints) && len(s.events()) == len(jobs)-len(crashPoints)

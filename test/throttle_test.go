@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -38,17 +37,12 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 	s := newStack(t, stackOptions{partitions: 6, brokers: kafka.brokers})
 	s.campaign("all", 1e6)
 	s.campaign("due", bystands)
-	jobs := make([]job, 0, backlog)
-	for i := range backlog {
-		jobs = append(jobs, job{campaign: "all", id: fmt.Sprint("all-", i), payload: make([]byte, size)})
+	jobs := ofCampaign("all", 0, backlog)
+	for i := range jobs {
+		jobs[i].payload = make([]byte, size)
 	}
-	due := make([]job, 0, 2*bystands*seconds)
-	for i := range cap(due) {
-		due = append(due, job{campaign: "due", id: fmt.Sprint("due-", i)})
-	}
-	d := s.start("one")
-	d.awaitReady(30 * time.Second)
-	s.publish(due)
+	d := s.started("one")
+	s.publish(ofCampaign("due", 0, 2*bystands*seconds))
 	s.await(10*time.Second, "jobs that wait in lanes", func() bool { return s.receiver.count("due") > 2*bystands })
 	kafka.quota(t, map[string]float64{"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20})
 	begun := s.receiver.now()
@@ -67,12 +61,12 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 		}
 	}
 	t.Logf("%d kB/s of %d, %d of %d of the other campaign; throttled for %.1f s of fetches, %.1f of writes, %.1f of others",
-		got*size/seconds/1000, rate/1000, others, bystands*seconds, d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`),
-		d.samplesOf(`pacer_kafka_throttle_seconds{request="produce"}`), d.samplesOf(`pacer_kafka_throttle_seconds{request="other"}`))
+		got*size/seconds/1000, rate/1000, others, bystands*seconds, d.metric(`pacer_kafka_throttle_seconds{request="fetch"}`),
+		d.metric(`pacer_kafka_throttle_seconds{request="produce"}`), d.metric(`pacer_kafka_throttle_seconds{request="other"}`))
 	if float64(got*size) < share*rate*seconds || float64(others) < share*bystands*seconds {
 		t.Error("far less than Kafka allows")
 	}
-	if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.samplesOf(`pacer_kafka_throttle_seconds{request="fetch"}`) == 0 {
+	if d.log.lines("level=WARN", "kafka throttles this daemon") != 1 || d.metric(`pacer_kafka_throttle_seconds{request="fetch"}`) == 0 {
 		t.Errorf("logged %s", d.log.tail(20))
 	}
 }

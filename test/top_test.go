@@ -16,8 +16,7 @@ func TestTopOfARunningDaemon(t *testing.T) {
 	}
 	s.campaign("quick", 200)
 	s.campaign("slow", 2)
-	d := s.start("daemon")
-	d.awaitReady(30 * time.Second)
+	d := s.started("daemon")
 	s.run("quota", "set", "provider", "--window", "100000/1h")
 	s.run("campaign", "set", "quick", "--quota", "provider")
 	s.publish(mix(map[string]int{"quick": 3000, "slow": 20}))

@@ -30,13 +30,12 @@ func TestRecipientsHours(t *testing.T) {
 		for i := range each {
 			j := job{campaign: "c", id: fmt.Sprintf("%s-%d", kind, i)}
 			if zone != "" {
-				j.headers = []kafka.Header{{Key: "pacer-time-zone", Value: []byte(zone)}}
+				j.headers = []kafka.Header{header("pacer-time-zone", zone)}
 			}
 			jobs = append(jobs, j)
 		}
 	}
-	d := s.start("one")
-	d.awaitReady(20 * time.Second)
+	d := s.started("one")
 	s.publish(jobs)
 	arrived := func(kind string) (at []int64) {
 		for _, a := range s.receiver.arrivals("") {
