@@ -324,7 +324,7 @@ func (b *browser) withoutScripts(s *stack, base string) {
 	press("dead", "autumn refused 410 × 20 20 0", typed{"campaign", "autumn"}, typed{"reason", "refused"})
 	b.leads(b.tab, chromedp.Click(`a[href^="replay?"]`, chromedp.ByQuery))
 	press("replay", "The replay has begun.", typed{"rate", "1000"}, typed{"why", "mended"})
-	s.await(30*time.Second, "the replayed letters", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 20 })
+	s.arrive(30*time.Second, "autumn", 20)
 	if n := s.receiver.count("winter"); n != 5 {
 		b.t.Errorf("%d requests of the campaign whose letters were not replayed, instead of 5", n)
 	}

@@ -104,8 +104,8 @@ func daemonsDisagree(t *testing.T, c *chaos) {
 
 // postgresDownRebalance takes the catalog away, and then one of three daemons goes: the others take its partitions without
 // the stored positions.
-func postgresDownRebalance(_ *testing.T, c *chaos) {
-	c.catalogDown(20, 200, 0.2, func(three *daemon) {
+func postgresDownRebalance(t *testing.T, c *chaos) {
+	c.catalogDown(t, 20, 200, 0.2, func(three *daemon) {
 		c.leave(three)
 		from := c.receiver.now() + rebalance.Microseconds()
 		time.Sleep(10 * time.Second)
@@ -114,8 +114,8 @@ func postgresDownRebalance(_ *testing.T, c *chaos) {
 }
 
 // postgresDownKill has a daemon killed while the catalog is down. From the fifteenth second on the others keep all rates.
-func postgresDownKill(_ *testing.T, c *chaos) {
-	c.catalogDown(40, 100, 0.1, func(three *daemon) {
+func postgresDownKill(t *testing.T, c *chaos) {
+	c.catalogDown(t, 40, 100, 0.1, func(three *daemon) {
 		from := c.receiver.now() + (15 * time.Second).Microseconds()
 		c.crash(three)
 		time.Sleep(25 * time.Second)
@@ -125,9 +125,9 @@ func postgresDownKill(_ *testing.T, c *chaos) {
 
 // catalogDown has three daemons send so many seconds of a rate, and jobs from a lane. The catalog goes when a share has arrived, and comes
 // back, as does the third daemon, after what happens meanwhile.
-func (c *chaos) catalogDown(seconds, rate, share float64, meanwhile func(three *daemon)) {
-	c.t.Helper()
-	c.world(c.t, stackOptions{partitions: 6})
+func (c *chaos) catalogDown(t *testing.T, seconds, rate, share float64, meanwhile func(three *daemon)) {
+	t.Helper()
+	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
 	c.load(seconds, map[string]float64{"fast": rate})
 	c.waits()
@@ -325,16 +325,6 @@ func (c *chaos) restore() {
 	for _, s := range statements {
 		c.sql(s)
 	}
-}
-
-// during are the arrivals of a campaign from one time of the receiver to another.
-func (c *chaos) during(campaign string, from, to int64) (list []arrival) {
-	for _, a := range c.receiver.arrivals(campaign) {
-		if a.at >= from && a.at < to {
-			list = append(list, a)
-		}
-	}
-	return list
 }
 
 // further are n further jobs of a campaign, whose ids begin with a word of their own.

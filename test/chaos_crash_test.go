@@ -44,16 +44,8 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 func crashBeforeCommit(t *testing.T, c *chaos) {
 	const partitions = 2
 	broker, network := proxiedKafka(t)
-	broker.answersThrough(t, network)
 	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers})
-	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
-	c.await(20*time.Second, "the bystander", func() bool { return c.bystander.since(time.Minute) > 0 })
-	c.shared(0, func() {
-		network.delay(500*time.Millisecond, 0)
-		c.load(1000, map[string]float64{"waits": 2})
-		c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) > 0 })
-	})
-	c.crash(one)
+	one := c.crashLate(network, func() { c.load(1000, map[string]float64{"waits": 2}) })
 	c.bury()
 	c.mayRepeat(500*partitions, "c")
 	c.mayRepeat(int(1.5*(c.bystander.rate+2)), "c")
@@ -62,6 +54,20 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	c.again(one)
 	c.healed()
 	c.delivered(60 * time.Second)
+}
+
+// crashLate makes the broker's answers late, publishes jobs, and kills the daemon when some are in lanes.
+func (c *chaos) crashLate(network *proxy, publish func()) *daemon {
+	c.t.Helper()
+	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
+	c.await(20*time.Second, "the bystander", func() bool { return c.bystander.since(time.Minute) > 0 })
+	c.shared(0, func() {
+		network.delay(500*time.Millisecond, 0)
+		publish()
+		c.inLanes(1)
+	})
+	c.crash(one)
+	return one
 }
 
 // amongBoth fails the case unless jobs are in a lane and, as far as the group has committed, in ingress too.
@@ -92,18 +98,10 @@ func (c *chaos) amongBoth() {
 func crashAmongStripes(t *testing.T, c *chaos) {
 	const partitions, jobs = 2, 8000
 	broker, network := proxiedKafka(t)
-	broker.answersThrough(t, network)
 	c.world(t, stackOptions{partitions: partitions, brokers: broker.brokers, lanes: manyLanes - 1})
 	c.campaign("wide", 2000)
 	c.sql(`UPDATE pacer.campaigns SET status = 'paused' WHERE id = 'wide'`)
-	one := c.join("one", "PACER_KAFKA_BROKERS="+network.addr)
-	c.await(20*time.Second, "the bystander", func() bool { return c.bystander.since(time.Minute) > 0 })
-	c.shared(0, func() {
-		network.delay(500*time.Millisecond, 0)
-		c.publish(ofCampaign("wide", 0, jobs))
-		c.await(30*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) > 0 })
-	})
-	c.crash(one)
+	one := c.crashLate(network, func() { c.publish(ofCampaign("wide", 0, jobs)) })
 	c.mayRepeat(int(1.5*c.bystander.rate), "c")
 	c.bury()
 	c.amongBoth()

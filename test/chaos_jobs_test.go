@@ -75,7 +75,7 @@ func poison(t *testing.T, c *chaos) {
 	}
 	c.oneHop(len(c.published))
 	c.small(one, two)
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // throttledStorm has a destination answer 429 with a Retry-After beyond the expiry of half the jobs. When it is over,
@@ -93,7 +93,7 @@ func throttledStorm(t *testing.T, c *chaos) {
 	c.receiver.answers(throttled(wait))
 	c.publish(slices.Concat(jobs, further("throttled", "lives", n)))
 	c.stack.publish(mix(map[string]int{"other": 6 * 50}))
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	c.figures("throttled")
 	c.await(10*time.Second, "the first answer", func() bool { return c.receiver.count("") > 0 })
 	from := other.now()
@@ -116,7 +116,7 @@ func throttledStorm(t *testing.T, c *chaos) {
 		t.Errorf("%d requests in the storm, in which the rate allows a thousand", asked)
 	}
 	c.oneHop(len(c.published) + 6*50)
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // expiryWaiting lets jobs expire wherever they wait: in a queue and a lane of a slow campaign, in those of a paused one,
@@ -137,7 +137,7 @@ func expiryWaiting(t *testing.T, c *chaos) {
 		withHeaders(further("paused", "dies", 50), expires),
 		withHeaders(further("slow", "too-late", 50), expires, atTime("pacer-not-before", ends.Add(time.Hour))),
 	))
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	time.Sleep(time.Until(ends))
 	late := c.receiver.now() + 300_000
 	c.setStatus("paused", "active")
@@ -154,7 +154,7 @@ func expiryWaiting(t *testing.T, c *chaos) {
 		t.Errorf("only %d jobs of the slow campaign were sent in time", sent)
 	}
 	c.oneHop(len(c.published))
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // notBefore watches jobs pass through short timers: some for some seconds, others for what would be 90 days. They are in
@@ -206,7 +206,7 @@ func notBefore(t *testing.T, c *chaos) {
 	if len(places) != far {
 		t.Errorf("%d of %d jobs wait", len(places), far)
 	}
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // retries answers 500 to the first two attempts of some jobs and to every one of others, amid jobs that succeed. Waits
@@ -228,7 +228,7 @@ func retries(t *testing.T, c *chaos) {
 	hopeless := func(id string) bool { return among(id, "77") }
 	c.receiver.fails(http.StatusInternalServerError, func(a arrival) bool { return hopeless(a.id) || a.attempt <= 2 && among(a.id, "33") })
 	c.campaign("c", c.rate(200))
-	one, two := c.join("one"), c.join("two")
+	one := c.joinAll("one", "two")[0]
 	// A daemon that has nothing else to send for a fifth of a second takes its retries for an outage. So jobs come steadily,
 	// also while the other one is away, and nearly as fast as they may be sent: they do not go through a lane.
 	const batches = 100
@@ -260,7 +260,7 @@ func retries(t *testing.T, c *chaos) {
 		t.Errorf("%d dead letters, want %d", n, dead)
 	}
 	c.backOffs(initial, jitter, attempts)
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // backOffs looks at the waits between the attempts of each job.
@@ -304,14 +304,7 @@ func (c *chaos) backOffs(initial time.Duration, jitter float64, attempts int) {
 func pausedRetries(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, settings: "pacing: {max_open_age: 1s}\nretry: {initial: 2s}"})
 	c.timers("1s", "2s")
-	failed := map[string]bool{}
-	c.receiver.answers(func(a arrival) (int, time.Duration) {
-		if strings.HasSuffix(a.id, "3") && !failed[a.id] {
-			failed[a.id] = true
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	})
+	c.receiver.failsOnce(func(a arrival) bool { return strings.HasSuffix(a.id, "3") })
 	c.campaign("c", c.rate(100))
 	c.publish(mix(map[string]int{"c": c.jobs(1000)}))
 	one, two := c.join("one"), c.join("two")
@@ -332,7 +325,7 @@ func pausedRetries(t *testing.T, c *chaos) {
 	if again := c.written(requeue.LaneTopic(c.prefix)) - int64(len(c.published)); again > int64(len(c.published)/10) {
 		t.Errorf("%d jobs were written to a lane again, more than ever waited in a timer", again)
 	}
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // oneFails has every request of one campaign fail on a sink that it shares with others, at a daemon that has nothing else
@@ -370,14 +363,7 @@ func oneFails(t *testing.T, c *chaos) {
 // back-off: nothing is sent twice.
 func rollingRestart(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, lanes: 2, settings: "retry: {initial: 2s}"})
-	failed := map[string]bool{}
-	c.receiver.answers(func(a arrival) (int, time.Duration) {
-		if strings.HasSuffix(a.id, "77") && !failed[a.id] {
-			failed[a.id] = true
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	})
+	c.receiver.failsOnce(func(a arrival) bool { return strings.HasSuffix(a.id, "77") })
 	c.load(8, map[string]float64{"fast": 250, "slow": 30, "slower": 10})
 	lanes := map[string]int{"backlog-a": c.jobs(600), "backlog-b": c.jobs(300)}
 	for id := range lanes {
@@ -396,9 +382,7 @@ func rollingRestart(t *testing.T, c *chaos) {
 		c.setRate(id, c.rate(300), 0)
 	}
 	c.healed()
-	c.delivered(60 * time.Second)
-	c.oneHop(len(c.published))
-	c.quiet(one, two)
+	c.deliveredQuietly(60 * time.Second)
 }
 
 // of is how many jobs of a campaign were published.

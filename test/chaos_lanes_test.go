@@ -37,7 +37,7 @@ func rateUpAndDown(t *testing.T, c *chaos) {
 	c.campaign("changes", low)
 	c.campaign("other", other)
 	c.publish(mix(map[string]int{"changes": n, "other": 8 * other}))
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	c.inLanes(n / 2)
 	c.jitter()
 	at := []int64{c.receiver.now()}
@@ -58,9 +58,7 @@ func rateUpAndDown(t *testing.T, c *chaos) {
 	c.keptRate("other", other, at[0], min(at[3], c.lastOf("other")))
 	c.setRate("changes", high, 0)
 	c.healed()
-	c.delivered(60 * time.Second)
-	c.oneHop(n + 8*other)
-	c.quiet(one, two)
+	c.deliveredQuietly(60 * time.Second)
 }
 
 // rateZero sets the rate to 0 with jobs in queues and in a lane: nothing more is sent, and daemons that only wait use no
@@ -68,7 +66,6 @@ func rateUpAndDown(t *testing.T, c *chaos) {
 func rateZero(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.load(5, map[string]float64{"stops": 100, "stops-too": 3})
-	n := len(c.published)
 	one, two := c.join("one"), c.join("two")
 	c.arrived(0.3)
 	c.setRate("stops", 0, time.Second)
@@ -82,9 +79,7 @@ func rateZero(t *testing.T, c *chaos) {
 	c.setRate("stops", c.rate(200), 0)
 	c.setRate("stops-too", c.rate(200), 0)
 	c.healed()
-	c.delivered(30 * time.Second)
-	c.oneHop(n)
-	c.quiet(one, two)
+	c.deliveredQuietly(30 * time.Second)
 }
 
 // onePaused pauses one of two campaigns that share the only lane, in the middle of its backlog, and resumes it.
@@ -95,7 +90,7 @@ func onePaused(t *testing.T, c *chaos) {
 	c.campaign("stops", stops)
 	n := map[string]int{"goes": 8 * int(goes), "stops": 8 * int(stops)}
 	c.publish(mix(n))
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	c.inLanes(2 * int(stops))
 	c.jitter()
 	c.setStatus("stops", "paused")
@@ -108,9 +103,7 @@ func onePaused(t *testing.T, c *chaos) {
 	c.keptRate("goes", goes, paused, min(resumed, c.lastOf("goes")))
 	c.setStatus("stops", "active")
 	c.healed()
-	c.delivered(60 * time.Second)
-	c.oneHop(n["goes"] + n["stops"])
-	c.quiet(one, two)
+	c.deliveredQuietly(60 * time.Second)
 }
 
 // moreThanLanes has ten times as many campaigns overflow as there are lanes, at uneven rates. None is held up by those
@@ -118,7 +111,7 @@ func onePaused(t *testing.T, c *chaos) {
 func moreThanLanes(t *testing.T, c *chaos) {
 	const lanes, seconds = 4, 9
 	c.world(t, stackOptions{partitions: 6, lanes: lanes})
-	rates, numbers, n := map[string]float64{}, map[string]int{}, 0
+	rates, numbers := map[string]float64{}, map[string]int{}
 	for i := range 10 * lanes {
 		id := fmt.Sprintf("c%d", i)
 		rates[id] = []float64{2, 5, 10, 20}[i%4]
@@ -126,20 +119,17 @@ func moreThanLanes(t *testing.T, c *chaos) {
 		if c.full {
 			numbers[id] *= 2
 		}
-		n += numbers[id]
 		c.campaign(id, rates[id])
 	}
 	c.publish(mix(numbers))
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	time.Sleep(time.Second)
 	from := c.receiver.now()
 	time.Sleep(4 * time.Second)
 	for id, rate := range rates {
 		c.keptRate(id, rate, from, c.receiver.now())
 	}
-	c.delivered(60 * time.Second)
-	c.oneHop(n)
-	c.quiet(one, two)
+	c.deliveredQuietly(60 * time.Second)
 }
 
 // laneDrained lets single jobs arrive while a campaign's backlog comes to its end, and after: each of them is late by
@@ -148,7 +138,7 @@ func laneDrained(t *testing.T, c *chaos) {
 	const perSecond = 40
 	c.world(t, stackOptions{partitions: 6})
 	c.campaign("c", perSecond)
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	direct := func() bool {
 		before := c.written(requeue.LaneTopic(c.prefix))
 		for i := range 20 {
@@ -166,9 +156,7 @@ func laneDrained(t *testing.T, c *chaos) {
 		time.Sleep(time.Duration(c.random.IntN(2000)) * time.Millisecond)
 	}
 	c.await(40*time.Second, "the campaign to go past its lane", direct)
-	c.delivered(20 * time.Second)
-	c.oneHop(len(c.published))
-	c.quiet(one, two)
+	c.deliveredQuietly(20 * time.Second)
 }
 
 // cancelQueued cancels a campaign with tens of thousands of jobs in the only lane, before and between those of others. The others keep
@@ -205,7 +193,7 @@ func cancelQueued(t *testing.T, c *chaos) {
 	c.await(20*time.Second, "nothing to be left", func() bool { return c.openIn(lanes)+c.openIn(c.ingress) == 0 })
 	c.oneHop(len(c.published))
 	c.small(one, two)
-	c.quiet(one, two)
+	c.quiet()
 }
 
 // hundredPaused has jobs of a hundred paused campaigns lie between those of one that sends. It keeps its rate; what waits
@@ -237,9 +225,7 @@ func hundredPaused(t *testing.T, c *chaos) {
 	one.awaitReady(20 * time.Second)
 	c.sql(`UPDATE pacer.campaigns SET status = 'active'`)
 	c.healed()
-	c.delivered(30 * time.Second)
-	c.oneHop(len(c.published))
-	c.quiet(one, two)
+	c.deliveredQuietly(30 * time.Second)
 }
 
 // slowDestination makes the destination of a backlog slow that was written at a low rate, and raises the rate. All daemons send it with all
@@ -271,9 +257,7 @@ func slowDestination(t *testing.T, c *chaos) {
 	}
 	c.receiver.answersAfter("large", 0)
 	c.healed()
-	c.delivered(60 * time.Second)
-	c.oneHop(len(c.published))
-	c.quiet(daemons...)
+	c.deliveredQuietly(60 * time.Second)
 }
 
 // seconds is a length of time: twice as long in the full form.
@@ -336,11 +320,19 @@ func (c *chaos) oneHop(n int) {
 	}
 }
 
+// deliveredQuietly expects that every job is accepted, after one hop at most, and that nothing is said.
+func (c *chaos) deliveredQuietly(within time.Duration) {
+	c.t.Helper()
+	c.delivered(within)
+	c.oneHop(len(c.published))
+	c.quiet()
+}
+
 // quiet expects no warnings in the daemons' logs, but those of a quota store that answers late: that is what a machine
 // brings about that keeps Redis or a daemon from running for a while.
-func (c *chaos) quiet(daemons ...*daemon) {
+func (c *chaos) quiet() {
 	c.t.Helper()
-	for _, d := range daemons {
+	for _, d := range c.silence.daemons {
 		for line := range strings.Lines(d.log.String()) {
 			loud := strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")
 			if loud && !strings.Contains(line, "the quota store does not answer") {
@@ -413,7 +405,7 @@ func behindBacklog(t *testing.T, c *chaos) {
 	for i := range backlog {
 		backlog[i].payload = payload
 	}
-	one, two := c.join("one"), c.join("two")
+	c.joinAll("one", "two")
 	c.publish(backlog)
 	published := map[string]int64{}
 	for i := range 50 {
@@ -428,7 +420,5 @@ func behindBacklog(t *testing.T, c *chaos) {
 			t.Errorf("%s arrived %s after it was published behind a backlog of %d s", a.id, waited, seconds)
 		}
 	}
-	c.delivered(60 * time.Second)
-	c.oneHop(len(c.published))
-	c.quiet(one, two)
+	c.deliveredQuietly(60 * time.Second)
 }

@@ -92,13 +92,7 @@ func quotaFlushed(t *testing.T, c *chaos) {
 	c.await(tightest.span+10*time.Second, "a job after the loss", func() bool {
 		return c.between("", flushed+settled, c.receiver.now()) > 0
 	})
-	first := int64(0)
-	for _, a := range c.receiver.arrivals("") {
-		if a.at >= flushed+settled {
-			first = a.at
-			break
-		}
-	}
+	first := c.during("", flushed+settled, forever)[0].at
 	before := forfeited(daemons)
 	end := first + spans*period(tightest.span).Microseconds() - 1_000_000 // not the next span's first
 	time.Sleep(time.Duration(end-c.receiver.now()) * time.Microsecond)

@@ -221,7 +221,7 @@ func (c *chaos) joinAll(names ...string) (daemons []*daemon) {
 func (c *chaos) figures(campaigns ...string) {
 	c.t.Helper()
 	if c.full {
-		c.oracle = c.stack.watch(campaigns, c.up...)
+		c.oracle = c.stack.watch(campaigns, nil, c.up...)
 	}
 }
 

@@ -288,20 +288,26 @@ func TestProvisionedFilesParse(t *testing.T) {
 	}
 }
 
+// panel is one of the dashboard.
+type panel struct {
+	Title, Description, Type string
+	Datasource               struct{ UID string }
+	Targets                  []struct {
+		Expr     string
+		Exemplar bool
+	}
+}
+
+func dashboard(t *testing.T) []panel {
+	t.Helper()
+	var board struct{ Panels []panel }
+	noError(t, json.Unmarshal([]byte(readFile(t, "../deploy/grafana/dashboards/pacer.json")), &board))
+	return board.Panels
+}
+
 func dashboardExpressions(t *testing.T) (expressions []string) {
 	t.Helper()
-	text := readFile(t, "../deploy/grafana/dashboards/pacer.json")
-	var dashboard struct {
-		Panels []struct {
-			Title, Description, Type string
-			Datasource               struct{ UID string }
-			Targets                  []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
-		t.Fatalf("dashboard: %v", err)
-	}
-	for _, panel := range dashboard.Panels {
+	for _, panel := range dashboard(t) {
 		if panel.Type == "row" {
 			continue
 		}

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -111,19 +110,8 @@ func TestTheDashboardIsOfOneInstallation(t *testing.T) {
 
 // TestPanelsLeadToTraces: those of durations whose exemplars name traces ask for them, once each.
 func TestPanelsLeadToTraces(t *testing.T) {
-	text := readFile(t, "../deploy/grafana/dashboards/pacer.json")
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct {
-				Expr     string
-				Exemplar bool
-			}
-		}
-	}
-	noError(t, json.Unmarshal([]byte(text), &board))
 	asked := map[string]int{}
-	for _, p := range board.Panels {
+	for _, p := range dashboard(t) {
 		for _, target := range p.Targets {
 			if !target.Exemplar {
 				continue

@@ -75,7 +75,7 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s.replays("--campaign", "spring", "--rate", "1000", "--limit", "10")(t, 10, 10, 0)
 	s.interruptReplay("spring", 10)
 	s.run("dead", "replay", "--campaign", "spring")
-	s.await(20*time.Second, "all of spring", func() bool { n, _ := s.receiver.accepted("spring"); return n == each })
+	s.arrive(20*time.Second, "spring", each)
 	s.replays("--campaign", "spring")(t, each, 0, each)
 	s.replays("--job-id", "autumn-3", "--to-topic", s.ingress)(t, 1, 1, 0)
 	s.replays("--job-id", "autumn-3", "--again")(t, 1, 1, 0)
@@ -115,7 +115,7 @@ func (s *stack) deadOver(d *daemon, token, place, id string) {
 	s.replays(append(over, "--job-id", "autumn-5", "--dry-run")...)(s.t, 1, 1, 0)
 	s.replays(append(over, "--job-id", "autumn-5", "--rate", "1000", "--limit", "7")...)(s.t, 1, 1, 0)
 	s.replays(append(over, "--job-id", "autumn-5")...)(s.t, 1, 0, 1)
-	s.await(20*time.Second, "the one that is replayed over the server", func() bool { n, _ := s.receiver.accepted("autumn"); return n == 2 })
+	s.arrive(20*time.Second, "autumn", 2)
 }
 
 // pagesOfLetters reads the dead letters over the API, a page at a time: each once.

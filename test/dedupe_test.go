@@ -59,9 +59,7 @@ func TestRepublishedBacklog(t *testing.T) {
 	time.Sleep(time.Second)
 	s.publish(append(jobs, job{campaign: "c", id: "new"}))
 	s.await(20*time.Second, "the new job", func() bool { return s.receiver.count("") > len(jobs) })
-	if distinct, duplicates := s.receiver.accepted(""); distinct != len(jobs)+1 || duplicates > 0 {
-		t.Errorf("%d of %d jobs, %d duplicates", distinct, len(jobs)+1, duplicates)
-	}
+	s.allOnce("", len(jobs)+1)
 	d.stop()
 }
 
@@ -87,7 +85,7 @@ func TestKilledDaemonSendsAgain(t *testing.T) {
 				kills++
 				d.launch()
 			}
-			s.await(90*time.Second, "every job", func() bool { k, _ := s.receiver.accepted(""); return k >= n })
+			s.arrive(90*time.Second, "", n)
 			d.stop()
 			distinct, duplicates := s.receiver.accepted("")
 			t.Logf("%s a ledger: %d jobs, %d kills, %d duplicates", tc.name, distinct, kills, duplicates)
@@ -118,15 +116,11 @@ func TestFrozenRedisWithALedger(t *testing.T) {
 	redis.Freeze()
 	time.Sleep(4 * time.Second)
 	redis.Thaw()
-	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	s.arrive(60*time.Second, "", len(jobs))
 	one.stop()
 	two.stop()
-	n, duplicates := s.receiver.accepted("")
-	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
+	s.allOnce("", len(jobs))
 	s.withinBound("c", 500)
-	if duplicates > 0 {
-		t.Errorf("%d duplicates", duplicates)
-	}
 	for _, d := range []*daemon{one, two} {
 		if lines := d.log.lines("level=WARN", "dedupe ledger"); lines > 1 {
 			t.Errorf("%s: %d Warn lines of the ledger", d.name, lines)
@@ -148,14 +142,10 @@ func TestRollingRestartWithALedger(t *testing.T) {
 		d.stop()
 		d.launch()
 	}
-	s.await(60*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	s.arrive(60*time.Second, "", len(jobs))
 	one.stop()
 	two.stop()
-	n, duplicates := s.receiver.accepted("")
-	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
+	s.allOnce("", len(jobs))
 	s.withinBound("c", 500)
 	s.withinBound("d", 50)
-	if duplicates > 0 {
-		t.Errorf("%d duplicates", duplicates)
-	}
 }

@@ -26,12 +26,12 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	jobs := mix(numbers)
 	s.publish(jobs)
 	s.await(30*time.Second, "a third of the jobs", func() bool { return s.receiver.count("") > len(jobs)/3 })
-	inFlight := s.bufferedBy(daemons[0])
+	inFlight := s.buffered()
 	daemons[0].kill()
 	killed := s.receiver.now()
 	time.Sleep(2 * time.Second)
 	daemons[0].launch()
-	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
+	s.arrive(90*time.Second, "", len(jobs))
 	time.Sleep(time.Second) // for duplicates that come late
 	for _, d := range daemons {
 		d.stop()
@@ -56,17 +56,11 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	}
 }
 
-// bufferedBy bounds the jobs that a crash of the daemon may repeat: calls in flight per sink, one batch of relayed jobs per partition,
+// buffered bounds the jobs that a crash of a daemon may repeat: calls in flight per sink, one batch of relayed jobs per partition,
 // and jobs settled since the last commit (100 ms or 1,000 jobs a partition).
-func (s *stack) bufferedBy(*daemon) int {
+func (s *stack) buffered() int {
 	const sinkCalls, perPartition = 256, 1000
-	sentIn := 0
-	now := s.receiver.now()
-	for _, a := range s.receiver.arrivals("") {
-		if a.at > now-1_000_000 { // a commit every 100 ms, acknowledged within some more on a busy machine
-			sentIn++
-		}
-	}
+	sentIn := s.between("", s.receiver.now()-1_000_000, forever) // a commit every 100 ms, acknowledged within some more on a busy machine
 	return min(sinkCalls+sentIn, sinkCalls+6*perPartition)
 }
 

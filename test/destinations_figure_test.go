@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // How many destinations there are, and what is sent to them.
@@ -52,13 +50,10 @@ func kindOf(i int) string {
 
 // newShops is two daemons and the destinations. The dead ones refuse connections, and the deaf ones never answer.
 func newShops(t *testing.T) *hooked {
-	h, silent := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}, newReceiver(t)
+	silent := newReceiver(t)
+	h := newHooks(t, 6, shopsRate(t), "timeout: 10s", silent)
 	silent.fails(unanswered, everyRequest)
 	h.old.fails(http.StatusGone, func(a arrival) bool { return strings.HasPrefix(a.id, "gone") })
-	h.stack = newStack(t, stackOptions{partitions: 6, sinks: fmt.Sprintf(
-		"  hooks: {type: http, destinations: true, timeout: 10s, guard: {ports: [%s, %s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
-		portOf(t, h.old), portOf(t, h.moved), portOf(t, silent), h.nobody)})
-	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('c', $1, 'hooks')`, shopsRate(t))
 	began := time.Now()
 	h.sql(`INSERT INTO pacer.destinations (id, url) SELECT k.kind || '-' || g, CASE k.kind WHEN 'dead' THEN $1 WHEN 'deaf' THEN $2 ELSE $3 END
 FROM generate_series(0, $4::int - 1) g, LATERAL (SELECT CASE WHEN g < $5 THEN 'dead' WHEN g < $6 THEN 'deaf' WHEN g = $6 THEN 'gone' ELSE 'fine' END) k (kind)`,

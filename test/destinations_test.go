@@ -26,12 +26,21 @@ type hooked struct {
 }
 
 func newHooked(t *testing.T) *hooked {
-	h := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}
-	h.stack = newStack(t, stackOptions{partitions: 2, sinks: fmt.Sprintf(
-		"  hooks: {type: http, destinations: true, disable_after: 2s, guard: {ports: [%s, %s, %d], allow: [127.0.0.0/8], allow_http: true}}",
-		portOf(t, h.old), portOf(t, h.moved), h.nobody)})
-	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('c', 200, 'hooks')`)
+	h := newHooks(t, 2, 200, "disable_after: 2s")
 	h.daemons = h.fleet("one", "two")
+	return h
+}
+
+// newHooks is the stack without daemons. Its sink has more settings, and may call more receivers than the two.
+func newHooks(t *testing.T, partitions, rate int, settings string, more ...*receiver) *hooked {
+	h := &hooked{old: newReceiver(t), moved: newReceiver(t), nobody: testservices.FreePort(t)}
+	ports := fmt.Sprint(h.nobody)
+	for _, r := range append(more, h.old, h.moved) {
+		ports += ", " + portOf(t, r)
+	}
+	h.stack = newStack(t, stackOptions{partitions: partitions, sinks: fmt.Sprintf(
+		"  hooks: {type: http, destinations: true, %s, guard: {ports: [%s], allow: [127.0.0.0/8], allow_http: true}}", settings, ports)})
+	h.sql(`INSERT INTO pacer.campaigns (id, send_rate, sink) VALUES ('c', $1, 'hooks')`, rate)
 	return h
 }
 

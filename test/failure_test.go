@@ -49,10 +49,8 @@ func TestBadRecordsAreKept(t *testing.T) {
 			t.Errorf("%s: dead letter %q, want %q", id, dead[id], reason)
 		}
 	}
-	s.await(10*time.Second, "the good jobs", func() bool { n, _ := s.receiver.accepted("good"); return n >= 4 })
-	if n, duplicates := s.receiver.accepted(""); n != 4 || duplicates != 0 {
-		t.Errorf("%d accepted, %d duplicates", n, duplicates)
-	}
+	s.arrive(10*time.Second, "good", 4)
+	s.allOnce("", 4)
 	for _, a := range s.receiver.arrivals("good") {
 		if a.id == "largest" && a.bytes != int64(limit-100) {
 			t.Errorf("the largest record arrived with %d bytes of %d", a.bytes, limit-100)
@@ -163,7 +161,6 @@ func TestWaitsForServices(t *testing.T) {
 func TestKilledBroker(t *testing.T) {
 	t.Parallel()
 	broker, network := proxiedKafka(t)
-	kept := broker.acknowledged(t)
 	load, loaded := loadKafkaSink(t, broker.brokers, network.addr)
 	network.disturb(1500*time.Millisecond, network.silence)
 	load.goesOn(t)
@@ -190,21 +187,12 @@ func TestKilledBroker(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	broker.start()
 	back := s.receiver.now()
-	broker.keeps(t, kept)
 	told.cluster.Close()
 	told.client.Transport.(*kafka.Transport).CloseIdleConnections() // to the broker that was killed
 	told.losesNoResult(teller, toldOf)
-	s.await(90*time.Second, "every job", func() bool { n, _ := s.receiver.accepted(""); return n >= len(jobs) })
-	uncommitted := 0
-	for _, a := range s.receiver.arrivals("") {
-		if a.at > back {
-			t.Logf("first job %.1f s after the broker answered again", float64(a.at-back)/1e6)
-			break
-		}
-		if a.at > since {
-			uncommitted++
-		}
-	}
+	s.arrive(90*time.Second, "", len(jobs))
+	t.Logf("first job %.1f s after the broker answered again", float64(s.during("", back, forever)[0].at-back)/1e6)
+	uncommitted := s.between("", since, back)
 	n, duplicates := s.receiver.accepted("")
 	t.Logf("%d of %d jobs, %d duplicates", n, len(jobs), duplicates)
 	s.withinBound("c", 500)

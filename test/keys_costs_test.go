@@ -4,7 +4,6 @@ package test
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,14 +22,7 @@ func measureKeysCap(t *testing.T, table *speedTable) {
 	s.withResults()
 	s.campaign("c", 3000)
 	s.keyQuota("c", "3/1d", "--max-wait", "0", "--count", "deliveries")
-	failed := map[string]bool{}
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if strings.HasPrefix(a.id, "fails-") && !failed[a.id] {
-			failed[a.id] = true
-			return http.StatusInternalServerError, 0
-		}
-		return http.StatusOK, 0
-	}
+	s.receiver.failsOnce(func(a arrival) bool { return strings.HasPrefix(a.id, "fails-") })
 	s.startThree()
 	jobs, back := zipf("c", scaled(t, 60_000), scaled(t, 20_000)), 0
 	for key := range scaled(t, 1000) {

@@ -95,6 +95,14 @@ func (k *keySends) read() *keySends {
 	return k
 }
 
+// notAgain asserts that no job was sent twice.
+func (k *keySends) notAgain() {
+	k.t.Helper()
+	if k.again > 0 {
+		k.t.Errorf("%d jobs were sent twice", k.again)
+	}
+}
+
 // between counts the jobs of a campaign in a stretch of time, those of one key aside.
 func (k *keySends) between(campaign string, from time.Time, length time.Duration, except string) (n int) {
 	for key, list := range k.byKey {

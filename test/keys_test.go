@@ -37,6 +37,14 @@ func keyOf(id string) string {
 	return key
 }
 
+// pause pauses all campaigns for a while.
+func (s *stack) pause(lasts time.Duration) {
+	s.t.Helper()
+	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
+	time.Sleep(lasts)
+	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+}
+
 // keysWithin asserts that no key was sent more than a window allows.
 func (s *stack) keysWithin(limit int, span time.Duration) {
 	s.t.Helper()
@@ -74,9 +82,7 @@ func TestKeysHaveTheirWindows(t *testing.T) {
 	})
 	s.await(20*time.Second, "a quarter of the others", func() bool { return s.receiver.count("") > others/4 })
 	one.kill()
-	s.sql(`UPDATE pacer.campaigns SET status = 'paused'`)
-	time.Sleep(time.Second)
-	s.sql(`UPDATE pacer.campaigns SET status = 'active'`)
+	s.pause(time.Second)
 	s.await(40*time.Second, "all jobs of the other keys", func() bool {
 		distinct := map[string]bool{}
 		for _, a := range s.receiver.arrivals("") {

@@ -35,7 +35,7 @@ func measureRestart(t *testing.T, table *laneTable) {
 		t.Errorf("%d jobs sent twice by a graceful stop", again-before)
 	}
 
-	inFlight := s.bufferedBy(d)
+	inFlight := s.buffered()
 	d.kill()
 	down = s.launchAgain(d)
 	table.add(t, "sending again after a kill", fmt.Sprintf("%.1f s after the start", down.Seconds()), "within 12 s",
@@ -139,10 +139,7 @@ func measureCancel(t *testing.T, table *laneTable) {
 		distinct, twice := s.receiver.accepted(id)
 		lost, again = lost+each-distinct, again+twice
 	}
-	table.add(t, "others lost, sent twice", fmt.Sprintf("%d, %d", lost, again), "0, 0", lost+again == 0)
-	if lost+again > 0 {
-		t.Errorf("%d jobs lost, %d sent twice", lost, again)
-	}
+	table.none(t, "others lost, sent twice", lost, again)
 	s.readFactor(table, d, before)
 	s.inMemory(table, d, 256)
 }
@@ -196,9 +193,8 @@ func measureRolling(t *testing.T, table *laneTable) {
 	table.add(t, "longest silence of a campaign", fmt.Sprintf("%.2f s", s.longestGap(ids, from, to).Seconds()), "(printed)", true)
 	distinct, again := s.receiver.accepted("")
 	lost := len(ids)*each + published - distinct
-	table.add(t, "lost, sent twice", fmt.Sprintf("%d, %d", lost, again), "0, 0", lost+again == 0)
-	if lost+again > 0 {
-		t.Errorf("%d jobs lost, %d sent twice\n%s", lost, again, strings.Join(s.twice(), "\n"))
+	if table.none(t, "lost, sent twice", lost, again); lost+again > 0 {
+		t.Log(strings.Join(s.twice(), "\n"))
 	}
 }
 

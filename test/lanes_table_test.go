@@ -30,6 +30,15 @@ func (l *laneTable) add(t *testing.T, what, measured, wanted string, met bool) {
 	l.rows = append(l.rows, row)
 }
 
+// none notes how many jobs were lost and sent twice, of which there may be none.
+func (l *laneTable) none(t *testing.T, what string, lost, again int) {
+	t.Helper()
+	l.add(t, what, fmt.Sprintf("%d, %d", lost, again), "0, 0", lost+again == 0)
+	if lost+again > 0 {
+		t.Errorf("%d jobs lost, %d sent twice", lost, again)
+	}
+}
+
 func (l *laneTable) print() {
 	fmt.Print("\n| figure | what | measured | wanted | met |\n| --- | --- | --- | --- | --- |\n")
 	for _, row := range l.rows {
@@ -158,6 +167,14 @@ func (n *noted) fates(ids []string, each int) (lost, again int) {
 		}
 	}
 	return lost, again
+}
+
+// notAgain asserts that no job was sent twice.
+func (n *noted) notAgain(ids ...string) {
+	n.t.Helper()
+	if _, again := n.fates(ids, 0); again > 0 {
+		n.t.Errorf("%d jobs sent twice", again)
+	}
 }
 
 // campaigns creates campaigns with one statement.

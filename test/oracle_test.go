@@ -62,14 +62,8 @@ type truth struct {
 
 type counted struct{ backlog, timers, accepted, again float64 }
 
-// watch begins to look at what is shown of campaigns, by these daemons. Their jobs arrive at the stack's receiver.
-func (s *stack) watch(campaigns []string, daemons ...*daemon) *oracle {
-	s.t.Helper()
-	return s.watchAll(campaigns, nil, daemons...)
-}
-
-// watchAll is watch with other receivers.
-func (s *stack) watchAll(campaigns []string, others []*receiver, daemons ...*daemon) *oracle {
+// watch begins to look at what is shown of campaigns, by these daemons. Their jobs arrive at the stack's receiver, and at others.
+func (s *stack) watch(campaigns []string, others []*receiver, daemons ...*daemon) *oracle {
 	s.t.Helper()
 	db, err := pgx.Connect(context.Background(), s.dsn)
 	noError(s.t, err)

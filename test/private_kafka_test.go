@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,9 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -34,9 +30,6 @@ type privateKafka struct {
 // NAME=VALUE of the script's environment, or "".
 func freshKafka(t testing.TB, setting string) *privateKafka {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("Kafka is needed: not under -short")
-	}
 	b, env := startServices(t, setting, "kafka")
 	b.brokers = strings.Split(env["PACER_KAFKA_BROKERS"], ",")
 	return b
@@ -45,6 +38,9 @@ func freshKafka(t testing.TB, setting string) *privateKafka {
 // startServices starts private services, all if none is named, and removes them with the test. It returns the variables that lead there.
 func startServices(t testing.TB, setting string, services ...string) (b *privateKafka, env map[string]string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("services are needed: not under -short")
+	}
 	b = &privateKafka{t: t, script: servicesScript(t), stack: testservices.Unique("test"), setting: setting}
 	t.Cleanup(func() {
 		if _, err := b.run("wipe"); err != nil {
@@ -113,42 +109,5 @@ func servicesScript(t testing.TB) string {
 			t.Fatal("scripts/services.sh is not in any folder above the test")
 		}
 		dir = parent
-	}
-}
-
-// acknowledged makes a topic on the broker with one record in it.
-func (b *privateKafka) acknowledged(t *testing.T) (topic string) {
-	t.Helper()
-	topic = testservices.Topic(t, b.brokers, "harness.kill", 1)
-	answer, err := kafkaClient(t, b.brokers[0]).Produce(t.Context(), &kafka.ProduceRequest{
-		Topic: topic, RequiredAcks: kafka.RequireAll,
-		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("x"))}),
-	})
-	if err == nil {
-		err = answer.Error
-	}
-	noError(t, err)
-	return topic
-}
-
-// keeps checks that the record of acknowledged is there. The replica may still be opening its log.
-func (b *privateKafka) keeps(t *testing.T, topic string) {
-	t.Helper()
-	client := kafkaClient(t, b.brokers[0])
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var last int64
-	for ctx.Err() == nil {
-		offsets, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-			Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}},
-		})
-		if err == nil && len(offsets.Topics[topic]) == 1 && offsets.Topics[topic][0].Error == nil {
-			last = offsets.Topics[topic][0].LastOffset
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if last != 1 {
-		t.Fatalf("%d records after the restart, want 1", last)
 	}
 }

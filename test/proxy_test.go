@@ -1,11 +1,11 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,7 +15,6 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
-	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -130,118 +129,48 @@ func (p *proxy) toxic(kind, stream, attributes string) {
 	}
 }
 
-// echo answers every line with itself and returns its address.
-func echo(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
-// ask sends a line over conn and returns how long the answer took.
-func ask(conn net.Conn, patience time.Duration) (time.Duration, error) {
-	began := time.Now()
-	_ = conn.SetDeadline(began.Add(patience))
-	if _, err := conn.Write([]byte("hello\n")); err != nil {
-		return 0, err
-	}
-	_, err := bufio.NewReader(conn).ReadString('\n')
-	return time.Since(began), err
-}
-
-func dial(t *testing.T, addr string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	noError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
 func TestProxyDisturbsAndHeals(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, echo(t))
-	conn := dial(t, p.addr)
-	if _, err := ask(conn, 5*time.Second); err != nil {
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(service.Close)
+	p := newProxy(t, service.Listener.Addr().String())
+	ask := func(patience time.Duration) (took time.Duration, err error) {
+		began, client := time.Now(), http.Client{Timeout: patience}
+		answer, err := client.Get("http://" + p.addr)
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		return time.Since(began), err
+	}
+	if _, err := ask(5 * time.Second); err != nil {
 		t.Fatalf("undisturbed: %v", err)
 	}
 	p.delay(200*time.Millisecond, 0)
-	if took, err := ask(conn, 5*time.Second); err != nil || took < 200*time.Millisecond {
+	if took, err := ask(5 * time.Second); err != nil || took < 200*time.Millisecond {
 		t.Errorf("delayed by 200 ms: %s, %v", took, err)
 	}
 	p.heal()
 	p.narrow(1)
-	if _, err := ask(conn, 5*time.Second); err != nil {
+	if _, err := ask(5 * time.Second); err != nil {
 		t.Errorf("narrow: %v", err)
 	}
 	p.heal()
 	p.silence()
-	if _, err := ask(conn, 200*time.Millisecond); err == nil {
+	if _, err := ask(200 * time.Millisecond); err == nil {
 		t.Error("an answer came through a silent proxy")
 	}
 	p.heal()
 	p.cut()
-	if _, err := ask(dial(t, p.addr), 5*time.Second); err == nil {
+	if _, err := ask(5 * time.Second); err == nil {
 		t.Error("an answer came over a connection that was cut")
 	}
 	p.heal()
 	p.down()
-	if _, err := net.Dial("tcp", p.addr); err == nil {
-		t.Error("a connection was accepted while the service was down")
+	if _, err := ask(5 * time.Second); err == nil {
+		t.Error("an answer came while the service was down")
 	}
 	p.heal()
-	if _, err := ask(dial(t, p.addr), 5*time.Second); err != nil {
+	if _, err := ask(5 * time.Second); err != nil {
 		t.Errorf("healed: %v", err)
 	}
-}
-
-// answersThrough checks that a broker of proxiedKafka can be reached through its proxy only, by those who connect there.
-func (b *privateKafka) answersThrough(t *testing.T, network *proxy) {
-	t.Helper()
-	topic := testservices.Topic(t, b.brokers, "harness.proxied", 1)
-	end := func() error {
-		client := kafkaClient(t, network.addr)
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_, err := client.ListOffsets(ctx, &kafka.ListOffsetsRequest{
-			Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}},
-		})
-		return err
-	}
-	noError(t, end())
-	client := kafkaClient(t, network.addr)
-	meta, err := client.Metadata(t.Context(), &kafka.MetadataRequest{})
-	noError(t, err)
-	for _, found := range meta.Brokers {
-		if at := net.JoinHostPort(found.Host, strconv.Itoa(found.Port)); at != network.addr {
-			t.Errorf("behind the proxy the broker is at %s, want %s", at, network.addr)
-		}
-	}
-	network.down()
-	if err := end(); err == nil {
-		t.Error("the broker answered past its proxy")
-	}
-	network.heal()
-	if err := end(); err != nil {
-		t.Errorf("healed: %v", err)
-	}
-}
-
-// kafkaClient is a client with a transport of its own.
-func kafkaClient(t *testing.T, addr string) *kafka.Client {
-	transport := &kafka.Transport{DialTimeout: 5 * time.Second, MetadataTTL: time.Second}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &kafka.Client{Addr: kafka.TCP(addr), Timeout: 20 * time.Second, Transport: transport}
 }

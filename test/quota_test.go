@@ -121,14 +121,14 @@ func newStoreFailure(t *testing.T, lasts time.Duration) *storeFailure {
 	return f
 }
 
-// between counts the arrivals of a campaign from one time of the receiver to another.
-func (s *stack) between(campaign string, from, to int64) (n int) {
-	for _, a := range s.receiver.arrivals(campaign) {
-		if a.at >= from && a.at < to {
-			n++
-		}
-	}
-	return n
+// during are the arrivals of a campaign from one time of the receiver to another.
+func (s *stack) during(campaign string, from, to int64) []arrival {
+	return slices.DeleteFunc(s.receiver.arrivals(campaign), func(a arrival) bool { return a.at < from || a.at >= to })
+}
+
+// between counts them.
+func (s *stack) between(campaign string, from, to int64) int {
+	return len(s.during(campaign, from, to))
 }
 
 // resumed is how long after the store's return the campaign's first job arrived.
@@ -137,12 +137,7 @@ func (f *storeFailure) resumed(campaign string) time.Duration {
 	f.await(10*time.Second, "jobs after the store's return", func() bool {
 		return f.between(campaign, f.back, f.receiver.now()) > 0
 	})
-	for _, a := range f.receiver.arrivals(campaign) {
-		if a.at >= f.back {
-			return time.Duration(a.at-f.back) * time.Microsecond
-		}
-	}
-	return 0
+	return time.Duration(f.during(campaign, f.back, forever)[0].at-f.back) * time.Microsecond
 }
 
 // TestFrozenStore: what each policy sends while the quota store does not answer, and that no limit is broken before,

@@ -108,8 +108,7 @@ func TestPauseResumeCancel(t *testing.T) {
 	stopped("pause", status("paused"))
 	resumed := status("active")
 	s.await(10*time.Second, "jobs after the resume", func() bool { return s.between("c", resumed, s.receiver.now()) >= 600 })
-	list := s.receiver.arrivals("c")
-	first := list[slices.IndexFunc(list, func(a arrival) bool { return a.at >= resumed })]
+	first := s.during("c", resumed, forever)[0]
 	if took := time.Duration(first.at-resumed) * time.Microsecond; took > time.Second {
 		t.Errorf("the resume took %s", took)
 	}

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -115,6 +116,18 @@ func (r *receiver) fails(status int, such func(a arrival) bool) {
 	})
 }
 
+// failsOnce has the receiver answer the first request for each such job with 500.
+func (r *receiver) failsOnce(such func(a arrival) bool) {
+	failed := map[string]bool{}
+	r.fails(http.StatusInternalServerError, func(a arrival) bool {
+		if failed[a.id] || !such(a) {
+			return false
+		}
+		failed[a.id] = true
+		return true
+	})
+}
+
 func everyRequest(arrival) bool { return true }
 
 // answersAfter has the receiver answer a campaign, or all (""), so late from now on.
@@ -154,6 +167,23 @@ func (r *receiver) accepted(campaign string) (distinct, duplicates int) {
 	defer r.mu.Unlock()
 	t := r.tallyOf(campaign)
 	return len(t.accepted), t.again
+}
+
+// arrive waits until n jobs of a campaign ("" for all) were accepted.
+func (s *stack) arrive(within time.Duration, campaign string, n int) {
+	s.t.Helper()
+	s.await(within, fmt.Sprintf("%d jobs of %q", n, campaign), func() bool {
+		distinct, _ := s.receiver.accepted(campaign)
+		return distinct == n
+	})
+}
+
+// allOnce asserts that n jobs of a campaign ("" for all) were accepted, each once.
+func (s *stack) allOnce(campaign string, n int) {
+	s.t.Helper()
+	if distinct, duplicates := s.receiver.accepted(campaign); distinct != n || duplicates != 0 {
+		s.t.Errorf("%d of %d jobs of %q were accepted, and %d again", distinct, n, campaign, duplicates)
+	}
 }
 
 // tally counts while requests arrive, since those who wait for them ask often.

@@ -20,7 +20,7 @@ func TestRefusedCampaignIsHeld(t *testing.T) {
 	s.await(30*time.Second, "explain says that it is refused", func() bool {
 		return strings.Contains(s.run("explain", "c"), "refused many of its jobs in a row")
 	})
-	s.await(20*time.Second, "the other campaign", func() bool { n, _ := s.receiver.accepted("other"); return n == 100 })
+	s.arrive(20*time.Second, "other", 100)
 	if n := len(s.dead()); n != 50 {
 		t.Errorf("%d dead letters, want 50", n)
 	}

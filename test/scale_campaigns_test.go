@@ -50,9 +50,7 @@ func measureBacklogsOf(t *testing.T, table *speedTable, n int) {
 	table.add(t, row+"reads", speedSample{Figure: (now.read - reads.read) / max(1, now.sent-reads.sent)})
 	table.add(t, row+"memory", speedSample{Figure: float64(memory)})
 	table.add(t, row+"least", speedSample{Figure: 100 * slices.Min(shares), Note: fmt.Sprintf("median %.1f %%", 100*middle(shares))})
-	if _, again := sent.fates(ids, 0); again > 0 {
-		t.Errorf("%d jobs sent twice", again)
-	}
+	sent.notAgain(ids...)
 }
 
 // sharesOf is what part of its rate each campaign got in a stretch of time, which may cut one job off.
@@ -105,9 +103,7 @@ func measureAmong(t *testing.T, table *speedTable) {
 	table.add(t, "among-least", speedSample{
 		Figure: 100 * slices.Min(shares), Yardstick: 100, Note: fmt.Sprintf("%d of %d below 95 %%", below, len(slow)),
 	})
-	if _, again := sent.fates(append(slow, "fast"), 0); again > 0 {
-		t.Errorf("%d jobs sent twice", again)
-	}
+	sent.notAgain(append(slow, "fast")...)
 }
 
 // measureBeside: a campaign with a backlog sends on while ten thousand others get sixty jobs each, as fast as Kafka takes them.
@@ -126,9 +122,7 @@ func measureBeside(t *testing.T, table *speedTable) {
 	sent.read()
 	table.add(t, "beside-steady", speedSample{Figure: float64(sent.in("steady", from, to)) / to.Sub(from).Seconds(), Yardstick: perSecond})
 	table.add(t, "beside-taken", speedSample{Figure: to.Sub(from).Seconds()})
-	if _, again := sent.fates(append(many, "steady"), 0); again > 0 {
-		t.Errorf("%d jobs sent twice", again)
-	}
+	sent.notAgain(append(many, "steady")...)
 }
 
 // plotBacklogs draws what the number of campaigns with a backlog costs.

@@ -43,9 +43,6 @@ type secured struct {
 
 func newSecured(t *testing.T) *secured {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("services are needed: not under -short")
-	}
 	_, env := startServices(t, "PACER_SECURE=yes")
 	s := &secured{t: t, rights: readDocumented(t)}
 	var err error
@@ -208,7 +205,7 @@ func (s *stack) sessionsEnd(do func(as []string, line string) string, people []s
 	const jobs, bound = 1500, 600 * time.Millisecond
 	do(people, "campaign create sessions --rate 100")
 	do(people, fmt.Sprint("publish --campaign sessions --count ", jobs))
-	s.await(time.Minute, "the jobs of several sessions", func() bool { n, _ := s.receiver.accepted("sessions"); return n == jobs })
+	s.arrive(time.Minute, "sessions", jobs)
 	sent := s.receiver.arrivals("sessions")
 	for i := range len(sent) - 1 {
 		if gap := time.Duration(sent[i+1].at-sent[i].at) * time.Microsecond; gap > bound {

@@ -24,7 +24,6 @@ type destination struct {
 	deaf     bool
 	expired  bool
 	strange  []string // ids that nobody published
-	distrust int      // requests whose credential was not accepted
 }
 
 // role is what a request is of its job, where a job takes several.
@@ -88,12 +87,7 @@ func (d *destination) expect(jobs []job, shares map[fault]float64, random *rand.
 }
 
 // arrives notes a request for a job on a connection, and decides what is done with it.
-func (d *destination) arrives(id string, conn int) *visit {
-	return d.arrivesFor(id, conn, single)
-}
-
-// arrivesFor is arrives for one of several requests that a job takes.
-func (d *destination) arrivesFor(id string, conn int, r role) *visit {
+func (d *destination) arrives(id string, conn int, r role) *visit {
 	v := d.decides(id, conn, r)
 	d.does(v)
 	return v
@@ -104,24 +98,37 @@ func (d *destination) decides(id string, conn int, r role) *visit {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := &visit{arrival: arrival{at: d.clock.now(), id: id}, role: r, conn: conn}
-	if v.job = d.jobs[id]; v.job == nil {
-		d.strange = append(d.strange, id)
-		v.job = &fated{fault: refuses}
-	}
-	v.campaign = v.job.campaign
-	_, never := v.job.fault.forGood()
+	_, never := d.begins(v, refuses).fault.forGood()
 	switch {
-	case d.deaf:
-		v.does = deaf
-	case d.expired:
-		v.does = distrusts
-		d.distrust++
+	case v.does != faultless:
 	case v.job.fault == goesAway: // in leaves, before the request is served, unless it was deaf or distrustful just then
 	case r.faulty && (never || !v.job.spent):
 		v.does, v.job.spent = v.job.fault, true
 	}
-	d.visits = append(d.visits, v)
 	return v
+}
+
+// begins notes a request, and what is done with all of them now: faultless, if each meets its own fault. That of a job that nobody has
+// published is given. The caller holds the lock.
+func (d *destination) begins(v *visit, unknown fault) *fated {
+	if v.job = d.jobs[v.id]; v.job == nil {
+		d.strange = append(d.strange, v.id)
+		v.job = &fated{fault: unknown}
+	}
+	v.campaign, v.does = v.job.campaign, d.now()
+	d.visits = append(d.visits, v)
+	return v.job
+}
+
+// now is what is done with all requests now. The caller holds the lock.
+func (d *destination) now() fault {
+	switch {
+	case d.deaf:
+		return deaf
+	case d.expired:
+		return distrusts
+	}
+	return faultless
 }
 
 // does notes that it is done, since the request was read to its end.
@@ -212,7 +219,7 @@ func (d *destination) breaks(conn int) {
 // serve treats a request over HTTP for a job. say answers it in the words of the protocol; for faultless, and for what is
 // done with a job that is taken, it says that it is.
 func (d *destination) serve(c *sinktest.Call, id string, say func(v *visit)) {
-	d.treat(c, d.arrives(id, c.Connection), say)
+	d.treat(c, d.arrives(id, c.Connection, single), say)
 }
 
 // treat is serve for a request that has been noted.
@@ -243,23 +250,13 @@ func (d *destination) treat(c *sinktest.Call, v *visit, say func(v *visit)) {
 func (d *destination) deafOrDoubts() fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.deaf:
-		return deaf
-	case d.expired:
-		d.distrust++
-		return distrusts
-	}
-	return faultless
+	return d.now()
 }
 
-// doubts reports whether the credential is not accepted, and notes that it was asked.
+// doubts reports whether the credential is not accepted.
 func (d *destination) doubts() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.expired {
-		d.distrust++
-	}
 	return d.expired
 }
 
@@ -328,7 +325,7 @@ func (d *destination) batch(ids map[int32][]string, worst []fault) map[int32]fau
 	worse := func(a, b fault) bool { return slices.Index(worst, a) > slices.Index(worst, b) }
 	for p, list := range ids {
 		for _, id := range list {
-			v := d.isTo(id, &visit{arrival: arrival{at: now, id: id}, role: single, done: now})
+			v := d.isTo(&visit{arrival: arrival{at: now, id: id}, role: single, done: now})
 			if visits[p] = append(visits[p], v); worse(v.does, does[p]) {
 				does[p] = v.does
 			}
@@ -349,22 +346,11 @@ func (d *destination) batch(ids map[int32][]string, worst []fault) map[int32]fau
 }
 
 // isTo decides what is to be done with one job of a batch. The caller holds the lock.
-func (d *destination) isTo(id string, v *visit) *visit {
-	if v.job = d.jobs[id]; v.job == nil {
-		d.strange = append(d.strange, id)
-		v.job = &fated{}
-	}
-	v.campaign = v.job.campaign
-	switch _, never := v.job.fault.forGood(); {
-	case d.deaf:
-		v.does = deaf
-	case d.expired:
-		v.does = distrusts
-		d.distrust++
-	case never || !v.job.spent:
+func (d *destination) isTo(v *visit) *visit {
+	_, never := d.begins(v, faultless).fault.forGood()
+	if v.does == faultless && (never || !v.job.spent) {
 		v.does = v.job.fault
 	}
-	d.visits = append(d.visits, v)
 	return v
 }
 

@@ -76,23 +76,23 @@ func (s says) say(v *visit) {
 	s[does]()
 }
 
+// plainly answers over HTTP by statuses; what a job is told whose recipient is gone, and one that is taken, is given.
+func plainly(c *sinktest.Call, v *visit, isGone, isTaken func()) {
+	throttles := func() { c.Answer(http.StatusTooManyRequests, "Retry-After", "1", "X-About", string(v.does)) }
+	says{
+		fails:        func() { c.Answer(http.StatusInternalServerError) },
+		gone:         isGone,
+		refuses:      func() { c.Answer(http.StatusUnprocessableEntity) },
+		distrusts:    func() { c.Answer(http.StatusUnauthorized) },
+		throttlesAll: throttles, throttlesHost: throttles, throttlesOne: throttles, throttlesIt: throttles,
+		faultless: isTaken,
+	}.say(v)
+}
+
 func startHTTPEnd(t *testing.T, d *destination) sinkEnd {
 	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
 		d.serve(c, c.ID, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				c.Answer(http.StatusInternalServerError)
-			case gone:
-				c.Answer(http.StatusGone)
-			case refuses:
-				c.Answer(http.StatusUnprocessableEntity)
-			case distrusts:
-				c.Answer(http.StatusUnauthorized)
-			case throttlesAll, throttlesHost, throttlesOne, throttlesIt:
-				c.Answer(http.StatusTooManyRequests, "Retry-After", "1", "X-About", string(v.does))
-			default:
-				c.Answer(http.StatusAccepted)
-			}
+			plainly(c, v, func() { c.Answer(http.StatusGone) }, func() { c.Answer(http.StatusAccepted) })
 		})
 	})
 	srv.Leave = func(c *sinktest.Call) bool { return d.leaves(c.ID) }

@@ -36,7 +36,7 @@ func startStepsEnd(t *testing.T, d *destination) sinkEnd {
 		return oneOf(id, calls...) == call
 	}
 	g = sinktest.StartRegistry(t, 1, func(c *sinktest.Call, call, id string, _ int) bool {
-		v := d.arrivesFor(id, c.Connection, role{begins: call == "find", faulty: faulty(id, call), ends: call == "close"})
+		v := d.arrives(id, c.Connection, role{begins: call == "find", faulty: faulty(id, call), ends: call == "close"})
 		if call == "new" && v.does != refusesOne { // which net/http writes again
 			searches.sent(t, id, id)
 		}
@@ -44,23 +44,12 @@ func startStepsEnd(t *testing.T, d *destination) sinkEnd {
 			g.Take(id)
 		}
 		d.treat(c, v, func(v *visit) {
-			switch v.does {
-			case fails, alwaysFails:
-				c.Answer(http.StatusInternalServerError)
-			case gone:
-				c.Answer(http.StatusForbidden, "X-About", string(gone))
-			case refuses:
-				c.Answer(http.StatusUnprocessableEntity)
-			case distrusts:
-				c.Answer(http.StatusUnauthorized)
-			case throttlesAll, throttlesHost, throttlesOne, throttlesIt:
-				c.Answer(http.StatusTooManyRequests, "Retry-After", "1", "X-About", string(v.does))
-			default:
+			plainly(c, v, func() { c.Answer(http.StatusForbidden, "X-About", string(gone)) }, func() {
 				if call == "find" && g.Orders(id) == 0 {
 					searches.foundNothing(id)
 				}
 				g.Usual(c)
-			}
+			})
 		})
 		return true
 	})
@@ -108,24 +97,19 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 		return call == "response" && d.faultOf(id) == gone || d.faultOf(id) != gone && oneOf(id, "send", "response") == call
 	}
 	say := func(c *sinktest.Call, does fault, usual func()) {
-		switch does {
-		case fails, alwaysFails:
-			a.Fault(c, "SystemFault", "no")
-		case throttlesAll:
-			c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
-		case distrusts:
-			c.Answer(http.StatusUnauthorized)
-		case deaf:
-			c.Hang()
-		default:
-			usual()
-		}
+		says{
+			fails:        func() { a.Fault(c, "SystemFault", "no") },
+			throttlesAll: func() { c.Answer(http.StatusTooManyRequests, "Retry-After", "1") },
+			distrusts:    func() { c.Answer(http.StatusUnauthorized) },
+			deaf:         c.Hang,
+			faultless:    usual,
+		}.say(&visit{does: does})
 	}
 	a = sinktest.StartAdapter(t, sinktest.AdapterOptions{
 		Treat: func(c *sinktest.Call, r sinktest.AdapterRequest, _ int) bool {
 			id := smevJobOf(r.Content)
 			clients.Store(r.ClientID, id)
-			v := d.arrivesFor(id, c.Connection, role{begins: true, faulty: faulty(id, "send")})
+			v := d.arrives(id, c.Connection, role{begins: true, faulty: faulty(id, "send")})
 			searches.sent(t, r.ClientID, id)
 			if v.isTaken() {
 				a.Register(r)
@@ -151,7 +135,7 @@ func startSMEVEnd(t *testing.T, d *destination) sinkEnd {
 				return does != faultless
 			}
 			// Only a final response says what became of the job.
-			v := d.arrivesFor(id.(string), c.Connection, role{faulty: f.Final && faulty(id.(string), "response"), ends: f.Final})
+			v := d.arrives(id.(string), c.Connection, role{faulty: f.Final && faulty(id.(string), "response"), ends: f.Final})
 			d.treat(c, v, func(v *visit) { say(c, v.does, f.Usual) })
 			return true
 		},
@@ -227,30 +211,26 @@ func startSMEVDirectEnd(t *testing.T, d *destination) sinkEnd {
 	var s *sinktest.SMEV
 	s = sinktest.StartSMEV(t, sinktest.SMEVOptions{
 		Treat: func(c *sinktest.Call, r sinktest.SMEVRequest, _ int) bool {
-			v := d.arrivesFor(smevJobOf(r.Content), c.Connection, single)
+			v := d.arrives(smevJobOf(r.Content), c.Connection, single)
 			fault := ""
 			if v.isTaken() {
 				fault = s.Register(r)
 			}
 			d.treat(c, v, func(v *visit) {
-				switch v.does {
-				case fails, alwaysFails:
-					s.Fault(c, "SMEVFailure")
-				case refuses:
-					s.Fault(c, "InvalidContent")
-				case throttlesAll:
-					c.Answer(http.StatusTooManyRequests, "Retry-After", "1")
-				case throttlesOne:
-					s.Fault(c, "DestinationOverflow", "Retry-After", "1")
-				case distrusts:
-					s.Fault(c, "SenderIsNotRegistered")
-				default:
-					if fault != "" {
-						s.Fault(c, fault)
-						return
-					}
-					s.Accept(c, r.MessageID)
-				}
+				says{
+					fails:        func() { s.Fault(c, "SMEVFailure") },
+					refuses:      func() { s.Fault(c, "InvalidContent") },
+					throttlesAll: func() { c.Answer(http.StatusTooManyRequests, "Retry-After", "1") },
+					throttlesOne: func() { s.Fault(c, "DestinationOverflow", "Retry-After", "1") },
+					distrusts:    func() { s.Fault(c, "SenderIsNotRegistered") },
+					faultless: func() {
+						if fault != "" {
+							s.Fault(c, fault)
+							return
+						}
+						s.Accept(c, r.MessageID)
+					},
+				}.say(v)
 			})
 			return true
 		},

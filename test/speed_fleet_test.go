@@ -115,8 +115,7 @@ func (s *stack) publishOf(campaign string, n int, payload []byte, headers ...fun
 func measureFleetDiscard(t *testing.T, table *speedTable) {
 	const perSecond = 50_000
 	s, sent := newLaneStack(t, 256)
-	daemons := []*daemon{s.start("one"), s.start("two"), s.start("three")}
-	s.awaitWhole(len(daemons), daemons...)
+	s.startThree()
 	s.campaigns("noted", "active", []string{"c"}, func(int) float64 { return perSecond })
 	from, length := scaledTime(t, 2*time.Second), scaledTime(t, 13*time.Second)
 	s.publishOf("c", scaled(t, backlogSeconds*perSecond), nil)
@@ -128,9 +127,7 @@ func measureFleetDiscard(t *testing.T, table *speedTable) {
 		Figure: float64(n) / length.Seconds(), Yardstick: perSecond,
 		Note: fmt.Sprintf("%d sent before, %d records in lanes", sent.in("c", time.Time{}, published), s.everWritten("lanes")),
 	})
-	if _, again := sent.fates([]string{"c"}, 0); again > 0 {
-		t.Errorf("%d jobs sent twice", again)
-	}
+	sent.notAgain("c")
 }
 
 // measureFleetKilled: one of three daemons is killed while they send a backlog that two of them can send as well.

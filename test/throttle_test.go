@@ -9,16 +9,16 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// quota sets quotas of clients that call themselves as pacer does.
-func (b *privateKafka) quota(t *testing.T, quotas map[string]float64) {
-	t.Helper()
+// clientQuotas sets quotas of clients that call themselves as pacer does.
+func (s *stack) clientQuotas(quotas map[string]float64) {
+	s.t.Helper()
 	entry := kafka.AlterClientQuotaEntry{Entities: []kafka.AlterClientQuotaEntity{{EntityType: "client-id", EntityName: "pacer"}}}
 	for name, value := range quotas {
 		entry.Ops = append(entry.Ops, kafka.AlterClientQuotaOps{Key: name, Value: value})
 	}
-	answer, err := kafkaClient(t, b.brokers[0]).AlterClientQuotas(context.Background(), &kafka.AlterClientQuotasRequest{Entries: []kafka.AlterClientQuotaEntry{entry}})
+	answer, err := s.client.AlterClientQuotas(context.Background(), &kafka.AlterClientQuotasRequest{Entries: []kafka.AlterClientQuotaEntry{entry}})
 	if err != nil || answer.Entries[0].Error != nil {
-		t.Fatal(err, answer)
+		s.t.Fatal(err, answer)
 	}
 }
 
@@ -33,8 +33,7 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 		share    = 0.25                         // of what Kafka allows, at least, also beside other tests; alone it is 0.9
 		bystands = 20                           // per second
 	)
-	kafka := freshKafka(t, "")
-	s := newStack(t, stackOptions{partitions: 6, brokers: kafka.brokers})
+	s := newStack(t, stackOptions{partitions: 6, brokers: freshKafka(t, "").brokers})
 	s.campaign("all", 1e6)
 	s.campaign("due", bystands)
 	jobs := ofCampaign("all", 0, backlog)
@@ -44,7 +43,7 @@ func TestQuotasOfKafkaAreObeyed(t *testing.T) {
 	d := s.started("one")
 	s.publish(ofCampaign("due", 0, 2*bystands*seconds))
 	s.await(10*time.Second, "jobs that wait in lanes", func() bool { return s.receiver.count("due") > 2*bystands })
-	kafka.quota(t, map[string]float64{"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20})
+	s.clientQuotas(map[string]float64{"consumer_byte_rate": rate, "producer_byte_rate": rate, "request_percentage": 20})
 	begun := s.receiver.now()
 	for batch := range slices.Chunk(jobs, 6*16) { // as large as a producer makes them that lingers for a moment
 		s.publish(batch)

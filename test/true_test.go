@@ -47,7 +47,7 @@ func TestFiguresAreTrue(t *testing.T) {
 		}
 	}
 	s.publish(slices.Concat(further("calm", "refused", refused), jobs))
-	o := s.watchAll([]string{"storm", "calm", "shaky"}, []*receiver{shop}, one, two)
+	o := s.watch([]string{"storm", "calm", "shaky"}, []*receiver{shop}, one, two)
 	time.Sleep(2 * time.Second)
 	throttles.Store(true)
 	most := 0.0

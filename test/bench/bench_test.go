@@ -22,9 +22,7 @@ func TestWithDatabase(t *testing.T) {
 		"host=127.0.0.1 user=ops dbname=pacer sslmode=disable":         "ops",
 	} {
 		config, err := pgx.ParseConfig(withDatabase(dsn, "other"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if config.Database != "other" || config.User != user || config.Host != "127.0.0.1" {
 			t.Errorf("%s: database %s of %s at %s", dsn, config.Database, config.User, config.Host)
 		}
@@ -42,9 +40,7 @@ func TestScriptCalls(t *testing.T) {
 func TestPaceFlagsSortRates(t *testing.T) {
 	flags := &PaceFlags{Rates: []string{"1000", "2.5", "150/m", "50000", "1"}, Daemons: []int{1}, Seconds: 10, SlowSeconds: 60}
 	rates, err := flags.validate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var perSecond []float64
 	for _, r := range rates {
 		perSecond = append(perSecond, r.PerSecond())
@@ -72,9 +68,7 @@ func publishedBy(t *testing.T, r *trial, n int) (partitions map[string][]int) {
 	}
 	next := 0
 	for record, err := range r.records(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		id := record.Header(delivery.HeaderCampaign)
 		if partitions[id] == nil {
 			partitions[id] = make([]int, n)
@@ -157,9 +151,7 @@ func TestPublishingThatFallsBehindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lead := &lead{began: time.Now(), rate: 50_000, primed: make(chan struct{}), settled: noneSettled}
 		for range leadJobs {
-			if err := lead.next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, lead.next(t.Context()))
 		}
 		time.Sleep(2 * time.Second) // the broker's
 		if err := lead.next(t.Context()); err == nil || !strings.Contains(err.Error(), "kafka.brokers") {

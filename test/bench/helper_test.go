@@ -1,6 +1,9 @@
 package main
 
-import "time"
+import (
+	"testing"
+	"time"
+)
 
 const (
 	ms  = time.Millisecond
@@ -23,4 +26,12 @@ func events(times []time.Duration) []Event {
 		list[i] = Event{At: at, Job: int32(i)}
 	}
 	return list
+}
+
+// noError ends the test with an error.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

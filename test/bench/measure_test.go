@@ -19,9 +19,7 @@ func TestMeasurementIsPlausibleAndLeavesNothing(t *testing.T) {
 	o := &Options{Daemon: os.Getenv("PACER_BIN"), Stderr: t.Output(), Environ: append(os.Environ(),
 		"PACER_KAFKA_BROKERS="+strings.Join(brokers, ","), "PACER_REDIS_ADDRS="+store, "PACER_POSTGRES_DSN="+db)}
 	report, err := Pace(t.Context(), o, &PaceFlags{Rates: []string{"200"}, Daemons: []int{2}, Seconds: 3, SlowSeconds: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s := report.Streams[0] // its bounds may be missed on a busy machine
 	if s.Jobs < 400 || s.CPUSecondsPerMillion <= 0 || s.RSSMiB <= 0 || s.RedisCommandsPerJob <= 0 || s.MaxRolling1s < 130 ||
 		s.AchievedOverTarget < 0.6 || s.AchievedOverTarget > 1.03 || s.Lost != 0 || s.Duplicates != 0 {
@@ -42,9 +40,7 @@ func leftBehind(t *testing.T, brokers []string, store, dsn string) (left []strin
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
 	meta, err := (&kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport}).Metadata(t.Context(), &kafka.MetadataRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, topic := range meta.Topics {
 		if strings.HasPrefix(topic.Name, "pacer-bench-") {
 			left = append(left, "topic "+topic.Name)
@@ -56,9 +52,7 @@ func leftBehind(t *testing.T, brokers []string, store, dsn string) (left []strin
 		left = append(left, "key "+keys.Val())
 	}
 	db, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer db.Close(t.Context())
 	var databases []string
 	if err := db.QueryRow(t.Context(), `SELECT coalesce(array_agg(datname::text), '{}') FROM pg_database WHERE datname LIKE 'pacer\_bench\_%'`).Scan(&databases); err != nil {

@@ -14,9 +14,7 @@ import (
 func start(t *testing.T, script string) *Process {
 	t.Helper()
 	p, err := Start(exec.Command("/bin/sh", "-c", script), filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -31,9 +29,7 @@ func TestProcessStopsGracefully(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := p.AwaitReady(ctx, up); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.AwaitReady(ctx, up))
 	if cost, err := p.Cost(); err != nil || cost.RSS == 0 {
 		t.Errorf("cost %+v, %v", cost, err)
 	}

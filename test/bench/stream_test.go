@@ -51,18 +51,17 @@ func TestASteadyStreamMeetsEveryBound(t *testing.T) {
 // Each way to break a stream is noticed, and nothing else is said of it.
 func TestBrokenStreamsAreNoticed(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		run   func() *Run
-		miss  string
-		alone bool // no other bound is broken by it
+		name    string
+		rate    int64
+		daemons int
+		spoil   func(r *Run)
+		miss    string
+		alone   bool // no other bound is broken by it
 	}{
-		{"too few", func() *Run {
-			r := steady(100, 1)
+		{"too few", 100, 1, func(r *Run) {
 			r.Events, r.Loads[0].Waiting = thinned(r.Events, 50), 20
-			return r
 		}, "of the rate", true},
-		{"too many at once", func() *Run {
-			r := steady(100, 1)
+		{"too many at once", 100, 1, func(r *Run) {
 			for i := 500; i < 510; i++ {
 				r.Events[i].At = r.Events[500].At
 			}
@@ -71,56 +70,45 @@ func TestBrokenStreamsAreNoticed(t *testing.T) {
 			for i := range r.Events[490:] {
 				r.Events[490+i].At -= 100 * ms
 			}
-			return r
 		}, "rolling second", true},
-		{"a lost job", func() *Run {
-			r := steady(100, 1)
+		{"a lost job", 100, 1, func(r *Run) {
 			r.Events = r.Events[:len(r.Events)-1]
-			return r
 		}, "1 jobs are lost", true},
-		{"a job sent again", func() *Run {
-			r := steady(100, 1)
+		{"a job sent again", 100, 1, func(r *Run) {
 			r.Events[999].Job = 998
 			r.Loads[0].Waiting = 1
-			return r
 		}, "1 jobs were sent again", true},
-		{"uneven bins", func() *Run {
-			r := steady(1000, 1)
+		{"uneven bins", 1000, 1, func(r *Run) {
 			for i := range r.Events {
 				if at := r.Events[i].At % (200 * ms); at >= 90*ms && at < 100*ms {
 					r.Events[i].At += 10 * ms
 				}
 			}
 			Sort(r.Events)
-			return r
 		}, "bins within 5 %", false},
-		{"one bin empty", func() *Run {
-			r := steady(1000, 1)
+		{"one bin empty", 1000, 1, func(r *Run) {
 			for i := 4970; i < 5030; i++ {
 				r.Events[i].At = r.Events[5030].At
 			}
-			return r
 		}, "want at most 20 %", false},
-		{"late", func() *Run {
-			r := steady(1000, 1)
+		{"late", 1000, 1, func(r *Run) {
 			for i := range r.Events {
 				if i%500 < 30 { // the first of these wait for the last
 					r.Events[i].At = r.Events[i-i%500+29].At
 				}
 			}
-			return r
 		}, "late (p99)", false},
-		{"unfair", func() *Run {
-			r := steady(100, 3)
+		{"unfair", 100, 3, func(r *Run) {
 			for i := range r.Events {
 				if i%30 == 0 {
 					r.Events[i].Daemon = 1
 				}
 			}
-			return r
 		}, "share is 10", true},
 	} {
-		s := judged(c.run())
+		run := steady(c.rate, c.daemons)
+		c.spoil(run)
+		s := judged(run)
 		found := false
 		for _, miss := range s.Misses {
 			found = found || strings.Contains(miss, c.miss)

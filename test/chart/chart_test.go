@@ -38,9 +38,7 @@ func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	log.SetOutput(io.Discard) // where a link is followed, it says so each time
 	c, err := loader.Load(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return c
 }
 
@@ -127,9 +125,7 @@ func at[T any](t *testing.T, v any, keys ...string) (value T) {
 func mustRender(t *testing.T, release string, v map[string]any) []manifest {
 	t.Helper()
 	list, err := render(t, release, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if *out != "" {
 		var text strings.Builder
 		for _, m := range list {
@@ -138,9 +134,7 @@ func mustRender(t *testing.T, release string, v map[string]any) []manifest {
 			}
 		}
 		name := strings.NewReplacer("/", "-").Replace(t.Name()) + ".yaml"
-		if err := os.WriteFile(filepath.Join(*out, name), []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(*out, name), []byte(text.String()), 0o600))
 	}
 	return list
 }
@@ -158,4 +152,12 @@ func find(t *testing.T, list []manifest, kind, name string) manifest {
 		t.Fatalf("%d manifests of %s %s", len(found), kind, name)
 	}
 	return found[0]
+}
+
+// noError ends the test with an error.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -12,23 +12,15 @@ import (
 // The values of the page render, and are what the page says.
 func TestTheValuesOfThePageRender(t *testing.T) {
 	page, err := os.ReadFile("../../docs/howto/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllSubmatch(page, -1)
 	if len(blocks) != 1 {
 		t.Fatalf("%d blocks of yaml, want one", len(blocks))
 	}
 	v, err := chartutil.ReadValues(blocks[0][1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	list := mustRender(t, "pacer", v)
-	for _, m := range list {
-		for _, pod := range podsOf(m) {
-			checkPod(t, list, m, pod)
-		}
-	}
+	checkPods(t, list)
 	if d := find(t, list, "Deployment", "pacer").object.(*appsv1.Deployment); *d.Spec.Replicas != 3 {
 		t.Errorf("%d daemons", *d.Spec.Replicas)
 	}

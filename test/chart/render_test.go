@@ -47,11 +47,7 @@ func TestEverythingOnRenders(t *testing.T) {
 	if got := kinds(list); !slices.Equal(got, want) {
 		t.Errorf("rendered %v, want %v", got, want)
 	}
-	for _, m := range list {
-		for _, pod := range podsOf(m) {
-			checkPod(t, list, m, pod)
-		}
-	}
+	checkPods(t, list)
 	d := find(t, list, "Deployment", "prod-pacer").object.(*appsv1.Deployment)
 	if d.Spec.Replicas != nil {
 		t.Error("the number of daemons is set beside the autoscaler's")
@@ -87,6 +83,15 @@ func podsOf(m manifest) []corev1.PodSpec {
 		return []corev1.PodSpec{o.Spec}
 	}
 	return nil
+}
+
+func checkPods(t *testing.T, list []manifest) {
+	t.Helper()
+	for _, m := range list {
+		for _, pod := range podsOf(m) {
+			checkPod(t, list, m, pod)
+		}
+	}
 }
 
 // checkPod holds each pod against what all have: few rights, mounts that exist, and probes of ports that exist.
@@ -160,9 +165,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		{"config.sinks.receiver", `{"url": "https://x.example"}`, "type"},
 	} {
 		var value any
-		if err := json.Unmarshal([]byte(c.value), &value); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal([]byte(c.value), &value))
 		keys := strings.Split(c.path, ".")
 		for _, key := range slices.Backward(keys) {
 			value = map[string]any{key: value}
@@ -210,9 +213,7 @@ func TestMetricsAtAPortOfTheirOwn(t *testing.T) {
 func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	list := mustRender(t, "prod", values(t, true, nil))
 	rules, err := os.ReadFile("../../deploy/prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if n, want := strings.Count(find(t, list, "PrometheusRule", "prod-pacer").text, "- alert: "), bytes.Count(rules, []byte("- alert: ")); n != want || n == 0 {
 		t.Errorf("%d alerts, want %d", n, want)
 	}
@@ -247,14 +248,10 @@ func TestTheDaemonReadsTheConfiguration(t *testing.T) {
 			if !strings.Contains(text, "file:/etc/pacer/secrets/"+secret) {
 				t.Errorf("%s does not name the secret %s:\n%s", name, secret, text)
 			}
-			if err := os.WriteFile(filepath.Join(dir, secret), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(filepath.Join(dir, secret), []byte(content), 0o600))
 		}
 		file := filepath.Join(dir, "pacer.yaml")
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "/etc/pacer/secrets", dir)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "/etc/pacer/secrets", dir)), 0o600))
 		printed, err := exec.CommandContext(t.Context(), binary, "config", "print", "--config", file).CombinedOutput()
 		if err != nil || !strings.Contains(string(printed), "0.0.0.0:8080") || !strings.Contains(string(printed), "/pacer") {
 			t.Errorf("%s: %v\n%s", name, err, printed)

@@ -78,9 +78,7 @@ func TestAPNs(t *testing.T) {
 func apnsClient(t *testing.T, a *sinktest.APNs, team string) *apns2.Client {
 	t.Helper()
 	key, err := token.AuthKeyFromFile(a.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	client := apns2.NewTokenClient(&token.Token{AuthKey: key, KeyID: "KEY1", TeamID: team})
 	client.Host, client.HTTPClient = a.URL, &http.Client{Transport: trusting(t, a.CAFile)}
 	return client

@@ -27,9 +27,7 @@ import (
 func trusting(t *testing.T, caFile string) *http.Transport {
 	t.Helper()
 	content, err := os.ReadFile(caFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(content) {
 		t.Fatal("no certificate")
@@ -48,9 +46,7 @@ func delivers(t *testing.T, receiver http.Handler, change func(*sinkhttp.Config)
 	t.Cleanup(server.Close)
 	cfg := sinkhttp.Default()
 	cfg.URL, cfg.CAFile = server.URL, filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(cfg.CAFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(cfg.CAFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	change(cfg)
 	return opened(t, cfg)
 }
@@ -60,13 +56,17 @@ func opened(t *testing.T, cfg sink.Config) func(*delivery.Job) delivery.Result {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	entry, err := sink.Open(cfg, sink.Host{Version: "1", Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r, err := sink.New(sink.Options{Sinks: map[string]sink.Entry{"a": entry}, Logger: log, Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return func(j *delivery.Job) delivery.Result { return r.Deliver(context.Background(), "a", j) }
+}
+
+// noError ends the test with an error.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -99,38 +99,26 @@ func TestTokensOfGoogle(t *testing.T) {
 func ofAnother(t *testing.T, file string) string {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	account := map[string]string{}
-	if err := json.Unmarshal(content, &account); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(content, &account))
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	account["private_key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	if content, err = json.Marshal(account); err != nil {
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "another.json")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, content, 0o600))
 	return file
 }
 
 func serviceAccount(t *testing.T, f *sinktest.FCM, file string) (context.Context, *jwt.Config) {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	account, err := google.JWTConfigFromJSON(content, "https://www.googleapis.com/auth/firebase.messaging")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return context.WithValue(t.Context(), oauth2.HTTPClient, &http.Client{Transport: trusting(t, f.CAFile)}), account
 }
 
@@ -138,12 +126,8 @@ func firebaseClient(t *testing.T, f *sinktest.FCM) *messaging.Client {
 	t.Helper()
 	ctx, account := serviceAccount(t, f, f.KeyFile)
 	app, err := firebase.NewApp(ctx, &firebase.Config{ProjectID: f.Project}, option.WithEndpoint(f.URL+"/v1"), option.WithHTTPClient(account.Client(ctx)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	client, err := app.Messaging(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return client
 }

@@ -37,9 +37,7 @@ func TestStandardWebhooks(t *testing.T) {
 		{secretOf("n"), func(_ *[]byte, h http.Header) { h.Set("Webhook-Id", "another") }, delivery.Misconfigured},
 	} {
 		verifier, err := standardwebhooks.NewWebhook(tt.secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		deliver := delivers(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if tt.spoil != nil {
@@ -66,13 +64,9 @@ func TestCloudEvents(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		var got cloudevents.Event
 		protocol, err := cloudevents.NewHTTP()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		receiver, err := cloudevents.NewHTTPReceiveHandler(context.Background(), protocol, func(e cloudevents.Event) { got = e })
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		deliver := delivers(t, receiver, func(c *sinkhttp.Config) { c.CloudEvents = mode })
 		subject := `Zoë "42%"`
 		if mode == "binary" { // where headers are percent-encoded, which this receiver does not decode

@@ -22,9 +22,7 @@ func TestWebPush(t *testing.T) {
 	w, other := sinktest.StartWebPush(t, nil), sinktest.StartWebPush(t, nil)
 	client := &http.Client{Transport: trusting(t, w.CAFile)}
 	subscription := func(of *sinktest.WebPush, recipient string) (s webpush.Subscription) {
-		if err := json.Unmarshal([]byte(of.Subscription(recipient)), &s); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal([]byte(of.Subscription(recipient)), &s))
 		return s
 	}
 	send := func(message string, s webpush.Subscription, change func(*webpush.Options)) int {
@@ -37,9 +35,7 @@ func TestWebPush(t *testing.T) {
 			change(o)
 		}
 		resp, err := webpush.SendNotificationWithContext(t.Context(), []byte(message), &s, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		_, _ = io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode
