@@ -190,9 +190,10 @@ func (p *publishing) rest(ctx context.Context, file *os.File, now *jobfile.Check
 		return save()
 	}})
 	p.source.Prefix = found.Hash[:idDigits]
-	acked, err := to.publish(ctx, producer, skip(p.source.Jobs(file), before), nil)
+	published := jobfile.Sum(file)
+	acked, err := to.publish(ctx, producer, skip(p.source.Jobs(published), before), nil)
 	bar.close()
-	if err == nil && now.Jobs != found.Jobs {
+	if err == nil && published.Hash() != found.Hash {
 		err = errors.New("the file was changed while it was published")
 	}
 	v := to.summary(acked)

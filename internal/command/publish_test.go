@@ -192,6 +192,24 @@ func TestAStopOfTheBrokerLosesNoPlace(t *testing.T) {
 	p.refuses(2, "publish --campaign spring --file jobs.jsonl --checkpoint no/where", "or none")
 }
 
+// TestAFileThatChangesWhileItIsPublished: its jobs are not those that were checked, and the call says so.
+func TestAFileThatChangesWhileItIsPublished(t *testing.T) {
+	p := newPublisher(t)
+	lines := func(text string) string {
+		return strings.Repeat(strings.Repeat(text, 300)+"\n", 4*publisherPartitions*500)
+	}
+	p.file("jobs.jsonl", lines("a"))
+	changed := false
+	p.kafka.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if !changed {
+			changed = true
+			p.file("jobs.jsonl", lines("b"))
+		}
+		return nil, nil, false
+	})
+	p.refuses(1, "publish --campaign spring --file jobs.jsonl", "the file was changed while it was published")
+}
+
 func TestTimeLeft(t *testing.T) {
 	for _, tc := range []struct {
 		done, total int64
