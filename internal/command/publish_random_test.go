@@ -29,7 +29,7 @@ type stop struct {
 type filePublisher struct {
 	*publisher
 	topic string
-	stop  atomic.Pointer[func(kmsg.Request) (kmsg.Response, error, bool)] // what is done at each request that writes; nil: nothing
+	stop  atomic.Pointer[func(kmsg.Request) (kmsg.Response, error, bool)] // called for each request that writes; nil: none is stopped
 }
 
 // publishes runs a call, which is stopped or not, and returns its exit code and what it reports.
@@ -50,7 +50,8 @@ func (p *filePublisher) publishes(rt *rapid.T, line string, at *stop) (code int,
 	p.stop.Store(&control)
 	defer p.stop.Store(nil)
 	var out, errs bytes.Buffer
-	code = Run(ctx, strings.Fields(line+" --json"), World{strings.NewReader(""), &out, &errs, append(slices.Clone(p.environ), "PACER_KAFKA_TOPICS="+p.topic)})
+	environ := append(slices.Clone(p.environ), "PACER_KAFKA_TOPICS="+p.topic)
+	code = Run(ctx, strings.Fields(line+" --json"), World{strings.NewReader(""), &out, &errs, environ})
 	if out.Len() > 0 {
 		if err := json.Unmarshal(out.Bytes(), &v); err != nil {
 			rt.Fatalf("%s prints %s", line, out.String())
