@@ -31,19 +31,15 @@ var inRules = regexp.MustCompile(`(\[|offset |for: )(\d+[smhd])`)
 func TestAlerts(t *testing.T) {
 	store := testservices.FreshRedis(t)
 	s := newStack(t, stackOptions{partitions: 6, redis: store.Addr})
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		switch a.campaign {
-		case "refused":
-			return http.StatusBadRequest, 0
-		case "starved":
-			return http.StatusInternalServerError, 0
-		case "few":
-			return unanswered, 0
-		case "expired":
-			return http.StatusUnauthorized, 0
+	statuses := map[string]int{
+		"refused": http.StatusBadRequest, "starved": http.StatusInternalServerError, "few": unanswered, "expired": http.StatusUnauthorized,
+	}
+	s.receiver.answers(func(a arrival) (int, time.Duration) {
+		if status, ok := statuses[a.campaign]; ok {
+			return status, 0
 		}
 		return http.StatusOK, 0
-	}
+	})
 	database, dsn := s.catalogNetwork()
 	env := []string{dsn, "PACER_SINKS_PARTNER_TYPE=http", "PACER_SINKS_PARTNER_URL=" + s.receiver.url}
 	one, two := s.started("one", env...), s.started("two", env...)

@@ -135,17 +135,10 @@ func (s *stack) scene(shops *receiver) {
 	for id, rate := range map[string]int{"spring-sale": 120, "password-reset": 40, "invoices": 25, "acme-hooks": 20, "newsletter": 60} {
 		s.pastDays(id, rate)
 	}
-	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		if a.campaign == "invoices" && strings.HasSuffix(a.id, "77") {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 8 * time.Millisecond
-	}
-	shops.answer = func(a arrival) (int, time.Duration) {
-		if strings.HasPrefix(a.id, "cora-") {
-			return http.StatusNotFound, 0
-		}
-		return http.StatusOK, 8 * time.Millisecond
+	s.receiver.fails(http.StatusGone, func(a arrival) bool { return a.campaign == "invoices" && strings.HasSuffix(a.id, "77") })
+	shops.fails(http.StatusNotFound, func(a arrival) bool { return strings.HasPrefix(a.id, "cora-") })
+	for _, r := range []*receiver{s.receiver, shops} {
+		r.answersAfter("", 8*time.Millisecond)
 	}
 }
 

@@ -101,25 +101,24 @@ func lanesAnew(t *testing.T, c *chaos) {
 func deadLettersAnew(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 4})
 	c.campaign("some", c.rate(60))
-	refuses := func(a arrival) (int, time.Duration) {
-		if strings.HasSuffix(a.id, "5") {
-			return http.StatusGone, 0
-		}
-		return http.StatusOK, 0
-	}
-	c.receiver.answers(refuses)
+	isRefused := func(a arrival) bool { return strings.HasSuffix(a.id, "5") }
+	c.receiver.fails(http.StatusGone, isRefused)
 	load := map[string]float64{"some": c.rate(40)}
 	letters := requeue.DeadTopic(c.prefix)
 	old := c.tail(letters)
 	c.joinAll("one", "two", "three")
 	c.feed("before", c.seconds(3), load)
 	const replayed = 10 // what is remembered of them must not stand for letters of the new topic
-	c.await(30*time.Second, "dead letters", func() bool { return c.written(letters) > 2*replayed })
+	c.await(30*time.Second, "an end of each job, and all letters to be seen", func() bool {
+		n, _ := c.receiver.accepted("")
+		written := int(c.written(letters))
+		return written > 2*replayed && n+written == len(c.published) && old.count() == written
+	})
 	c.receiver.answers(nil)
 	accepted, _ := c.receiver.accepted("")
 	c.run("dead", "replay", "--limit", strconv.Itoa(replayed))
 	c.await(30*time.Second, "the replayed jobs", func() bool { n, _ := c.receiver.accepted(""); return n == accepted+replayed })
-	c.receiver.answers(refuses)
+	c.receiver.fails(http.StatusGone, isRefused)
 	config, partitions := c.configOf(letters), len(c.topics(t.Context())[letters])
 	c.remove(letters)
 	maps.Copy(c.gone, old.end())
@@ -340,6 +339,13 @@ func (s *tailed) note(r *delivery.Record) error {
 		s.ids[r.Header("pacer-job-id")] = true
 	}
 	return nil
+}
+
+// count is how many jobs were seen so far.
+func (s *tailed) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
 }
 
 // end returns what was collected.

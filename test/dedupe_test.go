@@ -24,12 +24,9 @@ func TestOneIDOneDelivery(t *testing.T) {
 			s.campaign("b", 500)
 			const ids = 200
 			var jobs []job
-			for _, campaign := range []string{"a", "b"} {
-				for range 2 {
-					for i := range ids {
-						jobs = append(jobs, job{campaign: campaign, id: fmt.Sprint("same-", i)})
-					}
-				}
+			for i := range 2 * ids {
+				id := fmt.Sprint("same-", i%ids)
+				jobs = append(jobs, job{campaign: "a", id: id}, job{campaign: "b", id: id})
 			}
 			one, two := s.startTwo()
 			s.publish(jobs)

@@ -121,8 +121,9 @@ func TestWaitsForServices(t *testing.T) {
 	s := newStack(t, stackOptions{})
 	s.campaign("c", 100)
 	topic := s.ingress + "-late"
-	redis := fmt.Sprintf("127.0.0.1:%d", testservices.FreePort(t))
-	d := s.start("one", "PACER_REDIS_ADDRS="+redis, "PACER_KAFKA_TOPICS="+s.ingress+","+topic)
+	store := testservices.FreshRedis(t)
+	store.Kill()
+	d := s.start("one", "PACER_REDIS_ADDRS="+store.Addr, "PACER_KAFKA_TOPICS="+s.ingress+","+topic)
 	time.Sleep(3 * time.Second)
 	if d.get("/healthz") != 200 || d.get("/readyz") != 503 {
 		t.Errorf("waiting: healthz %d, readyz %d", d.get("/healthz"), d.get("/readyz"))
@@ -130,9 +131,7 @@ func TestWaitsForServices(t *testing.T) {
 	if n := d.log.lines("level=WARN", "redis"); n != 1 {
 		t.Errorf("%d Warn lines about redis\n%s", n, d.log)
 	}
-	r := exec.Command("redis-server", "--port", redis[strings.LastIndex(redis, ":")+1:], "--bind", "127.0.0.1", "--save", "")
-	noError(t, r.Start())
-	t.Cleanup(func() { _ = r.Process.Kill(); _ = r.Wait() })
+	store.Start(t)
 	time.Sleep(3 * time.Second)
 	if n := d.log.lines("level=WARN", topic); n != 1 {
 		t.Errorf("%d Warn lines about the missing topic\n%s", n, d.log)

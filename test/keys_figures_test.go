@@ -3,7 +3,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/test/recording"
@@ -169,41 +166,6 @@ func firsts(jobs []job) (n int) {
 		}
 	}
 	return n
-}
-
-// endless fails the test if a hash of keys in the store lives for ever, and returns the number of keys.
-func endless(t *testing.T, store *testservices.Redis) (keys int) {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: store.Addr})
-	defer func() { _ = client.Close() }()
-	ctx, without := context.Background(), 0
-	for cursor := uint64(0); ; {
-		names, next, err := client.Scan(ctx, cursor, "*}k:*", 5000).Result()
-		noError(t, err)
-		answers, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, name := range names {
-				p.Do(ctx, "PTTL", name)
-				p.Do(ctx, "HLEN", name)
-			}
-			return nil
-		})
-		noError(t, err)
-		for i := 0; i < len(answers); i += 2 {
-			ttl, err := answers[i].(*redis.Cmd).Int64()
-			n, _ := answers[i+1].(*redis.Cmd).Int64()
-			if keys += int(n); err != nil || ttl == -1 {
-				without += int(n)
-			}
-		}
-		if cursor = next; cursor == 0 {
-			break
-		}
-	}
-	t.Logf("%d keys in Redis, %d without an end", keys, without)
-	if without > 0 {
-		t.Errorf("%d keys live for ever", without)
-	}
-	return keys
 }
 
 // forfeitedBy is how many slots passed unused, which has a reason for each daemon of a figure.

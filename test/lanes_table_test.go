@@ -217,13 +217,10 @@ func (s *stack) publishTurns(ids []string, first, each int) {
 // awaitLanes waits until a number of records has been written to the lanes.
 func (s *stack) awaitLanes(within time.Duration, records int64) {
 	s.t.Helper()
-	deadline := time.Now().Add(within)
-	for s.everWritten("lanes") < records {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%d of %d jobs are in the lanes after %s", s.everWritten("lanes"), records, within)
-		}
-		time.Sleep(250 * time.Millisecond)
-	}
+	s.await(within, fmt.Sprintf("%d jobs in lanes", records), func() bool {
+		time.Sleep(200 * time.Millisecond)
+		return s.everWritten("lanes") >= records
+	})
 }
 
 // everWritten is how many records the broker was ever given for the stack's topics whose names end so.

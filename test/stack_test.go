@@ -457,7 +457,7 @@ func (s *stack) produce(topic string, partition int, compression kafka.Compressi
 
 func header(key, value string) kafka.Header { return kafka.Header{Key: key, Value: []byte(value)} }
 
-// write writes messages to ingress, each when it is due by the settings of the writer, which may be changed.
+// write writes messages to ingress; change changes the settings of the writer.
 func (s *stack) write(messages []kafka.Message, change func(*kafka.Writer)) error {
 	w := &kafka.Writer{
 		Addr: kafka.TCP(s.brokers...), Topic: s.ingress, Balancer: &kafka.RoundRobin{}, RequiredAcks: kafka.RequireAll,
