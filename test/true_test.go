@@ -51,7 +51,7 @@ func TestFiguresAreTrue(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	throttles.Store(true)
 	most := 0.0
-	s.await(15*time.Second, "jobs in timers", func() bool {
+	s.await(time.Minute, "jobs in timers", func() bool {
 		most = max(most, o.inTimers("storm"))
 		return most > 100
 	})
