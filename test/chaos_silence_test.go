@@ -26,10 +26,13 @@ const (
 // end. Requests of people, daemons that come, go or are killed, and harmless faults need no sign.
 type telling struct{ line, metric string }
 
-// told expects what has to tell of the case's fault. The daemons still run.
+// told expects what has to tell of the case's fault, within seconds on a busy machine. The daemons still run.
 func (c *chaos) told() {
 	c.t.Helper()
 	want := c.tells
+	for end := time.Now().Add(askEvery); want.metric != "" && metricOf(c.up, want.metric) == 0 && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if want.line != "" && !slices.ContainsFunc(c.silence.daemons, func(d *daemon) bool {
 		return d.log.lines("level=WARN", want.line)+d.log.lines("level=ERROR", want.line) > 0
 	}) {
