@@ -96,6 +96,9 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		sl.takes.askLater(q, now.local+sl.quantum.length-1) // a moment before those that were served
 		return a, false
 	}
+	if q.granted == 0 && q.parts[rankAllowed].len() > 0 { // the keys of jobs that they no longer allow when the slots come are asked once more
+		sl.disallow(q, tooLate(now.wall.Add(time.Duration(sl.quantum.lasts)*time.Microsecond)))
+	}
 	weights := q.weights()
 	if weights != nil {
 		want = min(max(want, weights[0]), sum(weights))
@@ -111,14 +114,14 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 	}, true
 }
 
-// lead is how far, in microseconds, the slots that the queue asks for are to come at least: keys are asked first, and where slots are far apart, none
-// is to have passed when the reply comes. The credit of a burst has passed anyway. Where calls are short, keys have allowed jobs ahead of their slots.
+// lead is how far, in microseconds, the slots that the queue asks for are to come at least: once the reply has come, the keys are asked first, unless
+// they allow a job already. Where slots are far apart, none is to have passed when the reply comes. The credit of a burst has passed anyway.
 func (sl *slots) lead(q *queue) (lead int64) {
 	if q.campaign.Burst > 0 {
 		return 0
 	}
-	if q.keyed() && !q.ask.short {
-		lead = headStart
+	if q.keyed() && q.parts[rankAllowed].len() == 0 {
+		lead = headStart + sl.quantum.lasts
 	}
 	if lasts, rate := sl.quantum.lasts, q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
 		lead = max(lead, lasts+rand.Int64N(lasts)) // apart: those that ask together must not all go together

@@ -61,7 +61,7 @@ func (p *Pacer) dispatchNext(q *queue, at int64, now instant) bool {
 	}
 	j := q.goes()
 	if q.keyed() && j.SendBy.Time().Before(now.wall) {
-		p.disallow(q, tooLate(now))
+		p.disallow(q, tooLate(now.wall))
 		return false
 	}
 	if p.setAside(q, j, now) { // the next one goes

@@ -160,7 +160,7 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 }
 
 // disallow has the jobs of a queue that which selects wait for their keys once more; they are at its front.
-func (p *Pacer) disallow(q *queue, which func(*delivery.Job) bool) {
+func (sl *slots) disallow(q *queue, which func(*delivery.Job) bool) {
 	var back []*delivery.Job
 	for i := range q.parts[rankAllowed].len() {
 		if j := q.parts[rankAllowed].at(i); which(j) {
@@ -169,18 +169,18 @@ func (p *Pacer) disallow(q *queue, which func(*delivery.Job) bool) {
 	}
 	for _, j := range slices.Backward(back) {
 		q.take(rankAllowed, j)
-		p.opt.Keys.Release(j)
+		sl.opt.Keys.Release(j)
 		j.SendBy = 0
 		q.pushFront(j)
 	}
 	if len(back) > 0 {
-		p.schedule(q)
+		sl.schedule(q)
 	}
 }
 
 func every(*delivery.Job) bool { return true }
 
-// tooLate selects the jobs that their keys allowed too long ago.
-func tooLate(now instant) func(*delivery.Job) bool {
-	return func(j *delivery.Job) bool { return j.SendBy.Time().Before(now.wall) }
+// tooLate selects the jobs that their keys allow no longer at a time.
+func tooLate(at time.Time) func(*delivery.Job) bool {
+	return func(j *delivery.Job) bool { return j.SendBy.Time().Before(at) }
 }

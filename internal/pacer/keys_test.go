@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -289,6 +290,21 @@ func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 				}
 				atMost(t, k.asked, tt.jobs*11/10, "times that keys were asked for %d jobs", tt.jobs)
 			})
+		})
+	}
+}
+
+// TestKeysThatAnswerSlowly, but in time for their windows, keep no job from being sent, also where a take is as slow.
+func TestKeysThatAnswerSlowly(t *testing.T) {
+	for _, takes := range []time.Duration{time.Millisecond, 22 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &keys{takes: 22 * time.Millisecond}
+			f := newFleet(1, uniform(3, takes/2, 0), newBook(keyedCampaign(1000)), func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} })
+			defer f.stop()
+			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
+			time.Sleep(time.Second)
+			exactly(t, f.count("c"), 1, "jobs are sent where a take lasts %s", takes)
+			atMost(t, k.asked, 10, "times that its keys were asked")
 		})
 	}
 }

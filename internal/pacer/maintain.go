@@ -53,7 +53,7 @@ func (p *Pacer) maintain(now instant) {
 			p.review(q, now)
 		} else {
 			p.returnBeyond(q, now)
-			p.disallow(q, tooLate(now))
+			p.disallow(q, tooLate(now.wall))
 			p.moveOn(q, now)
 			p.makeCapacity(q, now)
 		}
