@@ -85,7 +85,7 @@ func (d *days) move(l *partitionLog, restart bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, other := range d.logs {
-		if other != l && !(restart && other.owner == daemon) {
+		if other != l && (!restart || other.owner != daemon) {
 			continue
 		}
 		if open := d.collect(other); !restart {
