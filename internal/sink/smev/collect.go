@@ -126,7 +126,7 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 // handle writes a response to the topic, unless that was done, and acknowledges it. SMEV may give a response that it has acknowledged, when it
 // has lost that: it is acknowledged once more. When the daemon ends, a response in progress has finishTime left, so that few come twice.
 func (c *collector) handle(ctx context.Context, r *response) {
-	known, mine := c.memory.begin(r.ID)
+	known, mine, end := c.memory.begin(r.ID)
 	if known != unknown {
 		c.metrics.again.Inc()
 	}
@@ -138,7 +138,7 @@ func (c *collector) handle(ctx context.Context, r *response) {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
 	defer stop()
 	state := known
-	defer func() { c.memory.end(r.ID, state) }()
+	defer func() { end(state) }()
 	if state == unknown {
 		if !c.store(work, r) {
 			return

@@ -223,29 +223,27 @@ func TestATypeThatIsRefused(t *testing.T) {
 // TestMemory: the memory has the progress of the latest responses, up to its size.
 func TestMemory(t *testing.T) {
 	m := newMemory(3)
-	step := func(id string, known progress, mine bool) {
+	begin := func(id string, known progress, mine bool) (end func(progress)) {
 		t.Helper()
-		if k, mi := m.begin(id); k != known || mi != mine {
+		k, mi, end := m.begin(id)
+		if k != known || mi != mine {
 			t.Errorf("%s: %d, %t, want %d, %t", id, k, mi, known, mine)
 		}
+		return end
 	}
-	step("a", unknown, true)
-	step("a", stored, false) // somebody is at work on it
-	m.end("a", unknown)
-	step("a", unknown, true)
-	m.end("a", stored)
-	step("a", stored, true) // its Ack failed
-	m.end("a", acked)
-	step("a", acked, true) // its Ack was lost
-	m.end("a", acked)
+	end := begin("a", unknown, true)
+	begin("a", stored, false) // somebody is at work on it
+	end(unknown)
+	begin("a", unknown, true)(stored)
+	begin("a", stored, true)(acked) // its Ack failed
+	begin("a", acked, true)(acked)  // its Ack was lost
 	for _, id := range []string{"b", "c", "d"} {
-		step(id, unknown, true)
-		m.end(id, acked)
+		begin(id, unknown, true)(acked)
 	}
-	step("d", acked, true)
-	step("b", acked, true)
-	step("a", unknown, true) // forgotten
-	if len(m.state) != 3 || len(m.order) != 3 {
-		t.Errorf("%d and %d are kept", len(m.state), len(m.order))
+	begin("d", acked, true)(acked)
+	begin("b", acked, true)(acked)
+	begin("a", unknown, true)(acked) // forgotten
+	if n := m.state.Len(); n != 3 {
+		t.Errorf("%d are kept", n)
 	}
 }

@@ -1,6 +1,10 @@
 package smev
 
-import "sync"
+import (
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
 
 // progress is how far a response has come.
 type progress uint8
@@ -14,10 +18,8 @@ const (
 // memory remembers how far responses have come, by their MessageIDs: the latest ones, up to a number. It is safe for
 // concurrent use.
 type memory struct {
-	mu    sync.Mutex
-	most  int
-	state map[string]*entry
-	order []string // of the ids in state, the oldest first
+	mu    sync.Mutex // guards the entries
+	state *lru.Cache[string, *entry]
 }
 
 type entry struct {
@@ -25,33 +27,27 @@ type entry struct {
 	busy     bool // somebody is at work on it
 }
 
-func newMemory(most int) *memory { return &memory{most: most, state: map[string]*entry{}} }
-
-// begin returns how far a response has come. mine reports whether the caller is to go on with it, and then call end.
-func (m *memory) begin(id string) (known progress, mine bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.state[id]
-	if e == nil {
-		e = &entry{}
-		m.state[id], m.order = e, append(m.order, id)
-		if len(m.order) > m.most {
-			delete(m.state, m.order[0])
-			m.order = m.order[1:]
-		}
-	}
-	if e.busy {
-		return max(e.progress, stored), false
-	}
-	e.busy = true
-	return e.progress, true
+func newMemory(most int) *memory {
+	state, _ := lru.New[string, *entry](most) // an error is about the size
+	return &memory{state: state}
 }
 
-// end notes how far a response has come.
-func (m *memory) end(id string, p progress) {
+// begin returns how far a response has come. If mine is true, the caller is to go on with it, and to call end with how far it came.
+func (m *memory) begin(id string) (known progress, mine bool, end func(progress)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.state[id]; e != nil {
+	e, _ := m.state.Get(id)
+	if e == nil {
+		e = &entry{}
+		m.state.Add(id, e)
+	}
+	if e.busy {
+		return max(e.progress, stored), false, nil
+	}
+	e.busy = true
+	return e.progress, true, func(p progress) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		e.progress, e.busy = p, false
 	}
 }
