@@ -133,5 +133,5 @@ func closedIdle(err error) bool {
 
 // inDoubt reports whether the destination may have processed the request that ended with err and without an answer.
 func (t *trip) inDoubt(err error) bool {
-	return t.written.Load() && !t.refused && !closedIdle(err)
+	return t.written.Load() && !closedIdle(err)
 }

@@ -27,6 +27,7 @@ type session struct {
 	encoder *hpack.Encoder
 	open    map[uint32]*stream
 	highest uint32 // of the streams that were opened
+	called  uint32 // the highest of those that were read to their end
 	left    bool   // a GOAWAY was sent: streams above last are not processed
 	last    uint32
 }
@@ -107,12 +108,13 @@ func (x *session) call(s *stream) {
 		ID: s.header.Get("Webhook-Id"), Header: s.header, Path: s.path, Payload: s.body, Connection: x.n, exchanger: s, raw: x.raw,
 		ended: x.server.ended,
 	}
-	if !x.left && x.server.Leave != nil && x.server.Leave(call) {
+	if !x.left && s.id > x.called && x.server.Leave != nil && x.server.Leave(call) {
 		x.leave(max(s.id, 2)-2, http2.ErrCodeNo)
 	}
 	if x.left && s.id > x.last {
 		return
 	}
+	x.called = max(s.id, x.called)
 	x.server.saw(call)
 	x.server.all.Go(func() { x.server.handle(call) })
 }

@@ -46,7 +46,8 @@ type Server struct {
 	URL    string
 	CAFile string // that verifies its certificate; "" for Plain
 	// Leave, if set, is called for each request of HTTP/2, in the order of its connection. If it returns true, the connection goes away,
-	// and neither this request nor a later one on it is processed. To be set before the first request.
+	// and neither this request nor a later one on it is processed. It is not called for a request that was read after a later one. To be set
+	// before the first request.
 	Leave func(*Call) bool
 
 	handle  func(*Call)
