@@ -20,8 +20,6 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// The history of random calls, as the destination has seen them: what a result says of a request must be true there.
-
 // treatment is what the destination does with a request that it has read.
 type treatment string
 
