@@ -119,8 +119,11 @@ func (x *session) call(s *stream) {
 	x.server.all.Go(func() { x.server.handle(call) })
 }
 
-// leave sends a GOAWAY. The caller holds the lock.
+// leave sends a GOAWAY, whose last stream is never later than that of one before. The caller holds the lock.
 func (x *session) leave(last uint32, code http2.ErrCode) {
+	if x.left {
+		last = min(last, x.last)
+	}
 	x.left, x.last = true, last
 	_ = x.framer.WriteGoAway(last, code, nil)
 }
