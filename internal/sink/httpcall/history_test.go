@@ -30,7 +30,6 @@ const (
 	halves    treatment = "answers a part, and closes the connection"
 	closes    treatment = "closes the connection"
 	resets    treatment = "resets the connection"
-	hangs     treatment = "does not answer in time"
 	givenUp   treatment = "does not answer before the call is given up"
 	refuses   treatment = "refuses the stream"
 	leaves    treatment = "goes away, without the stream"
@@ -39,7 +38,7 @@ const (
 )
 
 var (
-	ofBoth  = []treatment{answers, answers, fails, hangsUp, halves, closes, resets, hangs, givenUp}
+	ofBoth  = []treatment{answers, answers, fails, hangsUp, halves, closes, resets, givenUp}
 	ofHTTP2 = append(slices.Clone(ofBoth), refuses, refuses, leaves, leavesOff, narrows)
 )
 
@@ -97,8 +96,6 @@ func (h *history) treat(c *sinktest.Call) {
 		c.Close()
 	case resets:
 		c.Reset()
-	case hangs:
-		c.Hang()
 	case givenUp:
 		h.end()
 		c.Hang()
@@ -165,11 +162,6 @@ func newHistory(rt *rapid.T, protocol sinktest.Protocol) *history {
 func (h *history) send(ctx context.Context, c *Client, id string) {
 	ctx, h.end = context.WithCancel(ctx)
 	defer h.end()
-	if slices.Contains(h.treats, hangs) {
-		limited, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		defer cancel()
-		ctx = limited
-	}
 	answer, result := c.Post(ctx, Request{Body: h.payload, Header: http.Header{"Webhook-Id": {id}}})
 	h.result, h.status = result, answer.Status
 }
