@@ -138,7 +138,7 @@ func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
 	r.eventually("one is to move", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		for _, j := range f.open {
+		for j := range f.open {
 			if is, _ := j.Source.Revoked(); is {
 				leaving = j
 			}

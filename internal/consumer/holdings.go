@@ -49,7 +49,15 @@ func (t *assignment) add(gained []partition) {
 			held[at], added = h, append(added, h)
 		}
 	})
-	t.help((&startOffsets{assignment: t, left: added, lanesRead: sync.OnceFunc(t.awaitLanes)}).run)
+	lanesRead := sync.OnceValue(func() <-chan struct{} {
+		read := make(chan struct{})
+		t.helpers.Go(func() {
+			defer close(read)
+			t.awaitLanes()
+		})
+		return read
+	})
+	t.help((&startOffsets{assignment: t, left: added, lanesRead: lanesRead}).run)
 }
 
 // hasBegun reports whether it is known where to begin in a partition, or not needed any more.
@@ -70,7 +78,7 @@ func (l *startOffsets) begin(h *holding, from start) {
 	l.helpers.Go(func() {
 		defer close(h.done)
 		if h.from == delivery.FromIngress {
-			l.lanesRead()
+			<-l.lanesRead()
 		}
 		l.read(h, &from)
 	})

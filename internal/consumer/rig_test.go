@@ -291,7 +291,7 @@ type fake struct {
 	seen      map[string]int // by job id
 	order     map[string][]string
 	at        map[string]time.Time
-	open      map[string]*delivery.Job
+	open      map[*delivery.Job]bool
 	defects   []*delivery.Job
 	relieved  int
 	drains    int
@@ -316,7 +316,7 @@ type faked interface {
 func (f *fake) base() *fake { return f }
 
 func newFake() *fake {
-	return &fake{seen: map[string]int{}, order: map[string][]string{}, at: map[string]time.Time{}, open: map[string]*delivery.Job{}}
+	return &fake{seen: map[string]int{}, order: map[string][]string{}, at: map[string]time.Time{}, open: map[*delivery.Job]bool{}}
 }
 
 // keeping is a fake that keeps jobs open.
@@ -350,7 +350,7 @@ func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delive
 		}
 		switch {
 		case f.keep != nil && f.keep(j):
-			f.open[j.ID] = j
+			f.open[j] = true
 		case f.slow != nil:
 			d := f.slow()
 			f.inFlight.Go(func() {
@@ -384,7 +384,7 @@ func giveBack(j *delivery.Job) { j.Source.Release(j.Offset) }
 func (f *fake) Revoke(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.open, func(_ string, j *delivery.Job) bool { return !f.lingers && revokedOf(j) })
+	maps.DeleteFunc(f.open, func(j *delivery.Job, _ bool) bool { return !f.lingers && revokedOf(j) })
 	return nil
 }
 
@@ -419,9 +419,9 @@ func (f *fake) draining() bool {
 func (f *fake) end(which func(*delivery.Job) bool, way func(*delivery.Job)) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id, j := range f.open {
+	for j := range f.open {
 		if which(j) {
-			delete(f.open, id)
+			delete(f.open, j)
 			way(j)
 			n++
 		}

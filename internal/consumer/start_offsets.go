@@ -26,7 +26,7 @@ type startOffsets struct {
 	loading retry.Outage
 	left    []*holding // whose start is not found
 
-	lanesRead func() // returns when the lanes are read, or it takes long
+	lanesRead func() <-chan struct{} // closed when the lanes are read, or that takes long
 }
 
 // run works until all starts are found or ctx ends.
