@@ -175,6 +175,19 @@ func TestAFlushOutlastsAJoin(t *testing.T) {
 	})
 }
 
+// A job that was given back, and that the log has lost since, is committed over, and does not count as open twice.
+func TestAJobGivenBackAndLostIsNotOpen(t *testing.T) {
+	b := newBudget(1 << 20)
+	m := newMetrics(prometheus.NewRegistry(), b)
+	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), func() {})
+	s.register(&delivery.Job{Reading: delivery.Reading{Size: 1}})
+	s.reopen(0)
+	s.lose(0)
+	if p, dirty := s.progress(); p.Offset != 1 || !dirty || testutil.ToFloat64(m.openJobs[delivery.FromIngress]) != 0 {
+		t.Errorf("%d is committed, %v are open", p.Offset, testutil.ToFloat64(m.openJobs[delivery.FromIngress]))
+	}
+}
+
 // TestOnlyTrimmedCommitsCount: a position that is stored between two commits is none.
 func TestOnlyTrimmedCommitsCount(t *testing.T) {
 	b := newBudget(1 << 20)

@@ -103,7 +103,7 @@ func (r *ingressReader) turn(ctx context.Context) (worked bool, err error) {
 		r.watchTransaction(out, now)
 		r.src.edge.Store(out.End)
 		if f.next = out.Next; f.next > from && (len(f.jobs) == 0 || f.jobs[0].Offset > from) {
-			r.src.settle(from, "", "") // it was given back, and the log has lost it
+			r.src.lose(from)
 		}
 		if from >= r.known {
 			r.known, r.knownAt = out.End, now

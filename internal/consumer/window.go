@@ -66,6 +66,15 @@ func (s *source) reopen(at int64) int64 {
 	return size
 }
 
+// lose settles an offset that was given back, if it is one, and that the log has lost.
+func (s *source) lose(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.window.Settle(at); ok {
+		s.changes++
+	}
+}
+
 // isBack reports whether an offset before this one was given back.
 func (s *source) isBack(before int64) bool {
 	s.mu.Lock()
