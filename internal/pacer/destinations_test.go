@@ -389,6 +389,17 @@ func TestACallIsNotKeptForAJobThatHasGone(t *testing.T) {
 	})
 }
 
+// TestHowLongAJobWaitsForAClosedDestination: until that is tried again at least, however short its own waits and the outage have been.
+func TestHowLongAJobWaitsForAClosedDestination(t *testing.T) {
+	o, now := Defaults(), instantAt(time.Minute)
+	for _, tripped := range []bool{false, true} {
+		b := breaker{tripped: tripped, trippedAt: now.local, openUntil: now.in(2 * time.Minute)}
+		d := &destination{breaker: b, at: &sinkState{max: 1}}
+		to := d.timer(&delivery.Job{}, &o, now)
+		within(t, to.Due.Sub(now.wall), 2*time.Minute, 2*time.Minute+time.Second, "tripped %t: it waits", tripped)
+	}
+}
+
 // TestTheLastChangeOfAGateIsTold, however many change while the store is being told of others.
 func TestTheLastChangeOfAGateIsTold(t *testing.T) {
 	played(t, 1, newBook(), &shops{}, func(t *testing.T, f *fleet, _ *partition) {

@@ -158,3 +158,20 @@ func TestManyQueuesAreMaintainedBitByBit(t *testing.T) {
 		}
 	})
 }
+
+// TestWhichJobProbesABreaker: one without an attempt, if there is one that weighs as little as the first; the first while nothing is open.
+func TestWhichJobProbesABreaker(t *testing.T) {
+	for _, c := range []struct {
+		tripped bool
+		weight  int64 // of the job without an attempt
+		want    string
+	}{{false, 1, "tried"}, {true, 1, "untried"}, {true, 2, "tried"}} {
+		q := newQueue("c")
+		q.circuit.tripped = c.tripped
+		q.push(&delivery.Job{ID: "tried", Weight: 1, History: delivery.History{Attempt: 1}})
+		q.push(&delivery.Job{ID: "untried", Weight: c.weight})
+		if got := q.candidate().ID; got != c.want {
+			t.Errorf("tripped %t, weight %d: %s, want %s", c.tripped, c.weight, got, c.want)
+		}
+	}
+}
