@@ -1,8 +1,9 @@
 package delivery
 
-import "slices"
-
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Ask is one campaign's part of a take: what a daemon would like to reserve on the campaign's timeline. Units
 // are counted in slots; a job of weight w needs w consecutive slots and goes at the first.
