@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -20,79 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
-
-// What the database does with the next change.
-const (
-	commits    = "commits"
-	refusesAll = "is away"
-	losesAsk   = "loses the commit"
-	losesReply = "loses the answer to the commit"
-)
-
-// oneRow is a catalog of one campaign, as the database keeps it.
-type oneRow struct {
-	*world
-	row  catalog.CampaignRow
-	mode string
-}
-
-var errLost = view.Fault(catalog.ErrUnreachable, "the database cannot be reached")
-
-func (o *oneRow) GetCampaign(context.Context, string) (row catalog.CampaignRow, err error) {
-	if o.mode == refusesAll {
-		return row, errLost
-	}
-	return o.row, nil
-}
-
-func (o *oneRow) SetCampaign(_ context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
-	mode := o.mode
-	switch {
-	case mode == refusesAll:
-		return row, errLost
-	case c.AtRevision != nil && *c.AtRevision != o.row.Revision:
-		return row, view.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
-	}
-	if mode != losesAsk {
-		o.apply(c)
-	}
-	if mode != commits {
-		return row, view.Fault(catalog.ErrInDoubt, "the commit was lost, and it may have been made")
-	}
-	return o.row, nil
-}
-
-// apply makes a change, of whoever.
-func (o *oneRow) apply(c catalog.CampaignChange) {
-	if c.Rate != nil {
-		micros, per, _ := notation.ParseRate(*c.Rate)
-		o.row.SendRate, o.row.SendPer = notation.FormatMicros(micros), notation.FormatSpan(per)
-	}
-	set(&o.row.Burst, c.Burst)
-	set(&o.row.PriorityWeight, c.PriorityWeight)
-	set(&o.row.Note, c.Note)
-	set(&o.row.TimeZone, c.TimeZone)
-	setTime(&o.row.StartsAt, c.StartsAt)
-	setTime(&o.row.FinishBy, c.FinishBy)
-	o.row.Revision++
-}
-
-func set[T any](column, value *T) {
-	if value != nil {
-		*column = *value
-	}
-}
-
-func setTime(column **time.Time, value *time.Time) {
-	if value != nil {
-		if *column = nil; !value.IsZero() {
-			at := value.UTC()
-			*column = &at
-		}
-	}
-}
 
 // columns are the row by the names of its fields. Times are instants.
 func (o *oneRow) columns() map[string]string {
@@ -161,6 +88,7 @@ func TestEditors(t *testing.T) {
 			e := rapid.SampledFrom(editors).Draw(rt, "editor")
 			name := rapid.SampledFrom(fieldNames).Draw(rt, "field")
 			text := rapid.SampledFrom(choices[name]).Draw(rt, "text")
+			mode := rapid.SampledFrom([]string{commits, commits, refusesAll, losesAsk, losesReply}).Draw(rt, "the database")
 			switch action := rapid.SampledFrom([]string{"open", "type", "send", "send", "patch", "sql"}).Draw(rt, "action"); {
 			case action == "open":
 				e.etag, e.form, e.typed = visit(h, "/api/v1/campaigns/spring", e.role).Header().Get("ETag"), nil, map[string]string{}
@@ -176,10 +104,10 @@ func TestEditors(t *testing.T) {
 				e.typed[name] = text
 				e.forget()
 			case action == "patch":
-				o.mode = rapid.SampledFrom([]string{commits, commits, refusesAll, losesAsk, losesReply}).Draw(rt, "the database")
+				o.mode = mode
 				e.patch(rt, h, o, name, text)
 			case action == "send":
-				o.mode = rapid.SampledFrom([]string{commits, commits, refusesAll, losesAsk, losesReply}).Draw(rt, "the database")
+				o.mode = mode
 				e.send(rt, h, o)
 			}
 			o.mode = commits
@@ -188,26 +116,13 @@ func TestEditors(t *testing.T) {
 }
 
 // changeOf is a change of one field, as SQL makes it.
-func changeOf(name, text string, zone *time.Location) (c catalog.CampaignChange) {
+func changeOf(name, text string, zone *time.Location) catalog.CampaignChange {
 	at, _ := time.ParseInLocation("2006-01-02T15:04", text, zone)
 	n, _ := strconv.ParseInt(text, 10, 64)
-	switch name {
-	case "rate":
-		c.Rate = &text
-	case "burst":
-		c.Burst = &n
-	case "priority_weight":
-		c.PriorityWeight = &n
-	case "note":
-		c.Note = &text
-	case "time_zone":
-		c.TimeZone = &text
-	case "starts_at":
-		c.StartsAt = &at
-	case "finish_by":
-		c.FinishBy = &at
-	}
-	return c
+	return map[string]catalog.CampaignChange{
+		"rate": {Rate: &text}, "burst": {Burst: &n}, "priority_weight": {PriorityWeight: &n}, "note": {Note: &text}, "time_zone": {TimeZone: &text},
+		"starts_at": {StartsAt: &at}, "finish_by": {FinishBy: &at},
+	}[name]
 }
 
 // send sends the form as it is, and reads the one that is shown again.

@@ -573,3 +573,74 @@ func (w *world) lease(ctx context.Context) (held context.Context, release func()
 func counted(_ context.Context, r replay.Request, _ func(int)) (deadletter.ReplayReport, error) {
 	return deadletter.ReplayReport{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
 }
+
+// What the database does with the next change.
+const (
+	commits    = "commits"
+	refusesAll = "is away"
+	losesAsk   = "loses the commit"
+	losesReply = "loses the answer to the commit"
+)
+
+// oneRow is a catalog of one campaign, as the database keeps it.
+type oneRow struct {
+	*world
+	row  catalog.CampaignRow
+	mode string
+}
+
+var errLost = view.Fault(catalog.ErrUnreachable, "the database cannot be reached")
+
+func (o *oneRow) GetCampaign(context.Context, string) (row catalog.CampaignRow, err error) {
+	if o.mode == refusesAll {
+		return row, errLost
+	}
+	return o.row, nil
+}
+
+func (o *oneRow) SetCampaign(_ context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+	mode := o.mode
+	switch {
+	case mode == refusesAll:
+		return row, errLost
+	case c.AtRevision != nil && *c.AtRevision != o.row.Revision:
+		return row, view.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
+	}
+	if mode != losesAsk {
+		o.apply(c)
+	}
+	if mode != commits {
+		return row, view.Fault(catalog.ErrInDoubt, "the commit was lost, and it may have been made")
+	}
+	return o.row, nil
+}
+
+// apply makes a change, of whoever.
+func (o *oneRow) apply(c catalog.CampaignChange) {
+	if c.Rate != nil {
+		micros, per, _ := notation.ParseRate(*c.Rate)
+		o.row.SendRate, o.row.SendPer = notation.FormatMicros(micros), notation.FormatSpan(per)
+	}
+	set(&o.row.Burst, c.Burst)
+	set(&o.row.PriorityWeight, c.PriorityWeight)
+	set(&o.row.Note, c.Note)
+	set(&o.row.TimeZone, c.TimeZone)
+	setTime(&o.row.StartsAt, c.StartsAt)
+	setTime(&o.row.FinishBy, c.FinishBy)
+	o.row.Revision++
+}
+
+func set[T any](column, value *T) {
+	if value != nil {
+		*column = *value
+	}
+}
+
+func setTime(column **time.Time, value *time.Time) {
+	if value == nil {
+		return
+	}
+	if *column = value; value.IsZero() {
+		*column = nil
+	}
+}
