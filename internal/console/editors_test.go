@@ -81,10 +81,11 @@ func TestEditors(t *testing.T) {
 		w.snapshot.Campaigns = map[string]*delivery.Campaign{"spring": campaign("spring")}
 		o := &oneRow{world: w, mode: commits, row: catalog.CampaignRow{
 			ID: "spring", Revision: 7, Status: delivery.StatusActive, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1,
+			StartsAt: new(time.Date(2036, 1, 4, 9, 0, 0, 0, time.UTC)),
 		}}
 		h, _ := serveOf(w, func(s *view.Sources) { s.Catalog = o })
 		editors := []*editor{{role: "admin"}, {role: "admin"}, {role: "operator"}, {role: "viewer"}}
-		for range rapid.IntRange(5, 25).Draw(rt, "steps") {
+		for range rapid.IntRange(10, 40).Draw(rt, "steps") {
 			e := rapid.SampledFrom(editors).Draw(rt, "editor")
 			name := rapid.SampledFrom(fieldNames).Draw(rt, "field")
 			text := rapid.SampledFrom(choices[name]).Draw(rt, "text")
