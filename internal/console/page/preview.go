@@ -39,7 +39,7 @@ func previewOf(state *view.State, now *view.QuotaSettings, change *view.QuotaEdi
 		before = slices.Clone(q.Windows)
 	}
 	// Bytes, and what each value of a key may have, are not comparable with rates.
-	comparable := *cmp.Or(change.Unit, &now.Unit) != "bytes" && now.Per == ""
+	rates := *cmp.Or(change.Unit, &now.Unit) != "bytes" && now.Per == ""
 	for _, w := range windows {
 		row := previewRow{Span: notation.FormatSpan(w.Span), Then: &w.Limit, PerSecond: float64(w.Limit) / max(w.Span.Seconds(), 1e-3)}
 		if i := slices.IndexFunc(before, func(b view.Window) bool { return b.Span == row.Span }); i >= 0 {
@@ -47,7 +47,7 @@ func previewOf(state *view.State, now *view.QuotaSettings, change *view.QuotaEdi
 			row.Over = row.Used != nil && *row.Used >= w.Limit
 			before = slices.Delete(before, i, i+1)
 		}
-		if comparable && (p.Tightest == "" || row.PerSecond < p.Allows) {
+		if rates && (p.Tightest == "" || row.PerSecond < p.Allows) {
 			p.Tightest, p.Allows = row.Span, row.PerSecond
 		}
 		p.Rows = append(p.Rows, row)
