@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,6 +71,8 @@ type Engine struct {
 	m      *metrics
 	fleet  func() int64 // how many daemons there are, as far as known
 
+	horizon atomic.Int64 // the longest of the last asks
+
 	fence    *ledger.Fence // nil without a ledger
 	eventual *eventual.Quotas
 	fallback *local.Fallback
@@ -109,7 +112,8 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) watch(o *Options) (err error) {
 	e.fence = ledger.NewFence(ledger.Options{
 		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Rates: o.Rates, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
-		Now: func(shard int) (int64, bool) { return e.shards[shard].time() },
+		Now:     func(shard int) (int64, bool) { return e.shards[shard].time() },
+		Horizon: func() time.Duration { return time.Duration(e.horizon.Load()) * time.Microsecond },
 	}, dataStore{e})
 	for _, s := range e.shards {
 		s.fence, s.ended = e.fence, e.ended

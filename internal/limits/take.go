@@ -60,13 +60,15 @@ type request struct {
 // plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
 func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards)), fleet: e.fleet()}
-	now := uptime()
+	now, horizon := uptime(), int64(0)
 	for i := range asks {
+		horizon = max(horizon, asks[i].Horizon)
 		t.all = append(t.all, request{ask: &asks[i], contender: contender{out: &items[i]}})
 		if n := len(t.all) - 1; !t.prepare(&t.all[n], now) {
 			t.all = t.all[:n]
 		}
 	}
+	e.horizon.Store(horizon)
 	t.all = append(t.all, t.farewells...)
 	return t
 }

@@ -424,6 +424,9 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		if err != nil {
 			return fmt.Errorf("complete the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
+		if err = r.awaitSlots(ctx); err != nil {
+			return err
+		}
 		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}
@@ -432,6 +435,15 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		return fmt.Errorf("restore shard %d: %w", r.shard, err)
 	}
 	return nil
+}
+
+// awaitSlots waits until all slots have passed that were granted from the lost data: the new data have no timelines, and a daemon that asks
+// knows of no slots but its own.
+func (r *recovery) awaitSlots(ctx context.Context) error {
+	if r.opt.Horizon == nil {
+		return nil
+	}
+	return retry.Sleep(ctx, r.opt.Horizon())
 }
 
 // join says that this daemon takes from the data of an epoch, and opens the shard. It returns 0 if that is not the recorded one any more.

@@ -201,6 +201,9 @@ type guarded struct {
 	kill func() // stop without a word
 }
 
+// horizon is how far ahead the daemons of these tests ask for slots.
+const horizon = 75 * time.Millisecond
+
 func newGuarded(node string, l Database, s Store, quotas []*delivery.Quota) *guarded {
 	return newRated(node, l, s, quotas, nil)
 }
@@ -210,7 +213,8 @@ func newRated(node string, l Database, s Store, quotas []*delivery.Quota, rates 
 	d := &guarded{log: &journal{}, reg: prometheus.NewRegistry()}
 	o := Options{
 		Records: &mortal{l, &d.dead}, Node: node, Quotas: func() []*delivery.Quota { return quotas }, Rates: rates, Now: storeNow, Shards: 1,
-		Logger: slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.reg,
+		Horizon: func() time.Duration { return horizon },
+		Logger:  slog.New(slog.NewTextHandler(d.log, nil)), Registerer: d.reg,
 	}
 	d.Fence = NewFence(o, s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -356,6 +360,34 @@ func TestALostDayIsNotGrantedAnew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSlotsOfLostDataPassFirst: data that are in place within no time are not adopted before the slots of all daemons have passed. Data that
+// never were are.
+func TestSlotsOfLostDataPassFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), daily()
+		a, b := newGuarded("a", l, s, []*delivery.Quota{q}), newGuarded("b", l, s, []*delivery.Quota{q})
+		defer a.stop()
+		defer b.stop()
+		for _, d := range []*guarded{a, b} {
+			synctest.Wait()
+			if n, _, err := d.take(t.Context(), s, q, 1); n != 1 {
+				t.Fatal("a fresh store grants nothing:", err)
+			}
+		}
+		lost := time.Now()
+		s.change(func() { s.data = emptyData() })
+		for s.held() == 0 {
+			for _, d := range []*guarded{a, b} {
+				_, _, _ = d.take(t.Context(), s, q, 1)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(lost); took < horizon || took > horizon+time.Second {
+			t.Errorf("the data are in force %s after the loss", took)
+		}
+	})
 }
 
 func TestNothingIsGrantedWhileTheLedgerIsAway(t *testing.T) {
