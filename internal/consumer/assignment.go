@@ -138,10 +138,11 @@ func (t *assignment) take(g generation) {
 	if len(gone) > 0 {
 		t.help(func(context.Context) { t.revoke(gone) })
 	}
-	t.show()
+	t.change(func(map[partition]*holding) {}) // of the same partitions, in another generation
+	counts := countsOf(t.holdings())
 	t.metrics.generation.Set(float64(g.Generation))
-	t.opt.Logger.Info("joined the group", "group", t.opt.Group, "generation", g.Generation, "ingress", t.count(delivery.FromIngress),
-		"lanes", t.count(delivery.FromLane), "timers", t.count(delivery.FromTimer))
+	t.opt.Logger.Info("joined the group", "group", t.opt.Group, "generation", g.Generation, "ingress", counts[delivery.FromIngress],
+		"lanes", counts[delivery.FromLane], "timers", counts[delivery.FromTimer])
 	if len(gained) == 0 {
 		t.reads()
 	}
@@ -184,38 +185,32 @@ func (t *assignment) holdings() []*holding {
 	return t.list
 }
 
-// change changes what is held.
+// change changes what is held, and shows it until other partitions are: jobs that waited in lanes when these were let go of still wait.
 func (t *assignment) change(f func(held map[partition]*holding)) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	f(t.held)
 	t.list = nil
 	for _, h := range t.held {
 		t.list = append(t.list, h)
 	}
 	slices.SortFunc(t.list, func(a, b *holding) int { return inOrder(a.partition, b.partition) })
-	t.mu.Unlock()
-	t.ingress.Store(int64(t.count(delivery.FromIngress)))
-	t.show()
-}
-
-// show shows what is held, until other partitions are: jobs that waited in lanes when these were let go of still wait.
-func (t *assignment) show() {
-	for place := range placeNames {
-		t.metrics.partitions[place].Set(float64(t.count(delivery.Place(place))))
+	counts := countsOf(t.list)
+	t.ingress.Store(int64(counts[delivery.FromIngress]))
+	for place, n := range counts {
+		t.metrics.partitions[place].Set(float64(n))
 	}
 	if t.work.Err() == nil {
-		t.reading.Store(&reading{int32(t.id.Load()), t.holdings()})
+		t.reading.Store(&reading{int32(t.id.Load()), t.list})
 	}
 }
 
-// count is the number of partitions of a place.
-func (t *assignment) count(place delivery.Place) (n int) {
-	for _, h := range t.holdings() {
-		if h.from == place {
-			n++
-		}
+// countsOf are the numbers of partitions, by place.
+func countsOf(list []*holding) (counts [len(placeNames)]int) {
+	for _, h := range list {
+		counts[h.from]++
 	}
-	return n
+	return counts
 }
 
 // claims is what is held, and what of that is being let go of.
