@@ -277,7 +277,7 @@ FROM pacer.destinations d LEFT JOIN pacer.destination_progress g ON g.destinatio
 		err = row.Scan(&r.ID, &r.Sink, &r.URL, &r.Headers, &r.Secrets, &r.MaxInFlight, &r.DisabledReason,
 			&r.DisabledAt, &r.FailingSince, &r.Revision, &r.CreatedAt, &r.UpdatedAt,
 			&p.Delivered, &p.Rejected, &p.Dead, &p.Expired, &p.Cancelled, &p.Capped, &p.Waiting, &p.UpdatedAt, &p.Answers)
-		r.State, r.Query, r.CreatedAt, r.UpdatedAt = r.Destination().State().String(), strings.Contains(r.URL, "?"), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
+		r.State, r.Query = r.Destination().State().String(), strings.Contains(r.URL, "?")
 		return r, err
 	})
 }

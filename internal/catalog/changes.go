@@ -84,7 +84,7 @@ func scanChange(row pgx.CollectableRow) (c Change, err error) {
 	var perBefore, perAfter *int64
 	err = row.Scan(&c.Number, &c.When, &c.Who, &c.Application, &c.What, &c.Campaign, &c.Quota, &c.Destination,
 		&c.Actor, &c.Reason, &c.RequestID, &before, &after, &rateBefore, &perBefore, &rateAfter, &perAfter)
-	c.When, c.Fields = c.When.UTC(), fieldsOf(before, after)
+	c.Fields = fieldsOf(before, after)
 	c.OldRate, c.NewRate = rateIn(rateBefore, perBefore), rateIn(rateAfter, perAfter)
 	return c, err
 }

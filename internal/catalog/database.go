@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -71,6 +72,7 @@ func (d *database) parse(dsn string) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, unreadableDSN()
 	}
+	config.AfterConnect = readInUTC
 	to := config.ConnConfig
 	if to.ConnectTimeout == 0 {
 		to.ConnectTimeout = connectTimeout
@@ -87,6 +89,14 @@ func (d *database) parse(dsn string) (*pgxpool.Config, error) {
 		d.observe(fallback.TLSConfig)
 	}
 	return config, nil
+}
+
+// readInUTC has times read in UTC, as they are shown, and not in the zone of this process.
+func readInUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
+	return nil
 }
 
 // observe reports the connections that are made with the configuration.

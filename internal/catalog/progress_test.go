@@ -84,7 +84,7 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	d := try(a.GetDestination(ctx, "d1"))(t).Progress
-	if d.Delivered != 20 || d.Dead != 37 || d.Expired != 0 || d.Rejected != 100 || d.Failed() != 137 || d.Waiting != 7 || d.UpdatedAt == nil {
+	if d.Delivered != 20 || d.Dead != 37 || d.Expired != 0 || d.Rejected != 100 || d.Failed() != 137 || d.Waiting != 7 || d.UpdatedAt == nil || d.UpdatedAt.Location() != time.UTC {
 		t.Errorf("%+v", d)
 	}
 
