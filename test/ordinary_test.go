@@ -25,15 +25,18 @@ func TestOrdinaryLoad(t *testing.T) {
 		}
 	}
 	s := newStack(t, stackOptions{partitions: 6})
+	last := func(a arrival) string { return a.id[len(a.id)-2:] }
 	s.receiver.answer = func(a arrival) (int, time.Duration) {
-		n, _ := strconv.Atoi(a.id[len(a.id)-2:])
-		switch {
-		case a.campaign == "webhooks" && n == 7 && a.attempt == 1:
+		if a.campaign == "webhooks" && last(a) == "07" && a.attempt == 1 {
 			return http.StatusServiceUnavailable, 0
-		case a.campaign == "webhooks" && n == 8:
-			return http.StatusOK, 2 * time.Second
 		}
-		return http.StatusOK, 20 * time.Millisecond
+		return http.StatusOK, 0
+	}
+	s.receiver.takes = func(a arrival) time.Duration {
+		if a.campaign == "webhooks" && last(a) == "08" {
+			return 2 * time.Second
+		}
+		return 20 * time.Millisecond
 	}
 	rates := map[string]int{"news": 50, "webhooks": 30, "codes": 2, "receipts": 2, "reminders": 2}
 	for id, rate := range rates {

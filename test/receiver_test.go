@@ -22,11 +22,12 @@ type receiver struct {
 	mu       sync.Mutex
 	all      []arrival
 	answer   func(a arrival) (status int, retryAfter time.Duration)
-	delays   map[string]time.Duration // before each answer, by campaign, "" for all
-	says     string                   // the body of an answer that is no success
-	trickles bool                     // the body of an answer comes a byte a second
-	tallies  map[string]*tally        // by campaign, "" for all
-	headers  map[string]bool          // names of the headers of all requests
+	delays   map[string]time.Duration      // before each answer, by campaign, "" for all
+	takes    func(a arrival) time.Duration // the same for one request; nil: no time
+	says     string                        // the body of an answer that is no success
+	trickles bool                          // the body of an answer comes a byte a second
+	tallies  map[string]*tally             // by campaign, "" for all
+	headers  map[string]bool               // names of the headers of all requests
 }
 
 // arrival is one request.
@@ -73,6 +74,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		a.status, wait = r.answer(a)
 	}
 	delay := max(r.delays[""], r.delays[a.campaign])
+	if r.takes != nil {
+		delay = max(delay, r.takes(a))
+	}
 	r.all = append(r.all, a)
 	r.tallyOf("").note(a)
 	r.tallyOf(a.campaign).note(a)
