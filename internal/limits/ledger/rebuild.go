@@ -24,6 +24,27 @@ const (
 	clockSlack = 10 * second
 )
 
+// restore puts the windows in place, unless nothing was recorded before: then the store's data is right.
+func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnation) error {
+	var quotas []Restored
+	if lost {
+		err := r.awaitReports(ctx)
+		if err != nil {
+			return fmt.Errorf("complete the usage ledger before shard %d is rebuilt: %w", r.shard, err)
+		}
+		if err = r.awaitSlots(ctx); err != nil {
+			return err
+		}
+		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
+			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
+		}
+	}
+	if err := r.store.Restore(ctx, r.shard, own.Epoch, quotas); err != nil {
+		return fmt.Errorf("restore shard %d: %w", r.shard, err)
+	}
+	return nil
+}
+
 // rebuildAndRenew computes the counts of the windows. Meanwhile it puts one record after the other in place of its own, so that others wait.
 func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnation) (quotas []Restored, err error) {
 	ctx, cancel := context.WithCancel(ctx)

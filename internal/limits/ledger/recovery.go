@@ -416,36 +416,6 @@ func (r *recovery) replace(ctx context.Context, record delivery.Incarnation, cau
 	return next, nil
 }
 
-// restore puts the windows in place, unless nothing was recorded before: then the store's data is right.
-func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnation) error {
-	var quotas []Restored
-	if lost {
-		err := r.awaitReports(ctx)
-		if err != nil {
-			return fmt.Errorf("complete the usage ledger before shard %d is rebuilt: %w", r.shard, err)
-		}
-		if err = r.awaitSlots(ctx); err != nil {
-			return err
-		}
-		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
-			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
-		}
-	}
-	if err := r.store.Restore(ctx, r.shard, own.Epoch, quotas); err != nil {
-		return fmt.Errorf("restore shard %d: %w", r.shard, err)
-	}
-	return nil
-}
-
-// awaitSlots waits until all slots have passed that were granted from the lost data: the new data have no timelines, and a daemon that asks
-// knows of no slots but its own.
-func (r *recovery) awaitSlots(ctx context.Context) error {
-	if r.opt.Horizon == nil {
-		return nil
-	}
-	return retry.Sleep(ctx, r.opt.Horizon())
-}
-
 // join says that this daemon takes from the data of an epoch, and opens the shard. It returns 0 if that is not the recorded one any more.
 func (r *recovery) join(ctx context.Context, epoch int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)

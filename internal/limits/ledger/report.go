@@ -74,6 +74,15 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 	}
 }
 
+// awaitSlots waits until all slots have passed that were granted from the lost data: the new data have no timelines, and a daemon that asks
+// knows of no slots but its own.
+func (r *recovery) awaitSlots(ctx context.Context) error {
+	if r.opt.Horizon == nil {
+		return nil
+	}
+	return retry.Sleep(ctx, r.opt.Horizon())
+}
+
 // giveUp returns the most that daemons can have taken.
 func (r *recovery) giveUp(missing []delivery.Taker, quotas []*delivery.Quota) (nodes []string, usage []delivery.Usage) {
 	now, since, until := r.now-r.leapt+second, int64(math.MaxInt64), int64(0) // the clock may be a second behind that of the lost data
