@@ -94,8 +94,8 @@ func (p *filePublisher) written(rt *rapid.T) map[string][]string {
 	return payloads
 }
 
-// TestAPublishedFileIsWhole: whatever stops the calls that publish a file, and whoever edits it between them, the topic has each of its jobs
-// as it is in the file, no call claims more than the topic has, and only a batch that was under way is there twice.
+// TestAPublishedFileIsWhole: a file is published by several calls, which are stopped at random, and it may be edited between them. The topic
+// has each of its jobs, unchanged. No call claims more jobs than the topic has. Only a batch that was under way is there twice.
 func TestAPublishedFileIsWhole(t *testing.T) {
 	p := &filePublisher{publisher: newPublisher(t)}
 	p.kafka.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {

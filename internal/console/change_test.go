@@ -395,7 +395,7 @@ func TestWhatIsSaidOfAFailure(t *testing.T) {
 	ask(h, "PUT", "/api/v1/quotas/fresh", "admin", `{"with":"nothing"}`, "If-None-Match", "*").want(t, 404, "quota nothing")
 }
 
-// TestNothingIsLoaded: without the catalog nobody knows what there is, so nothing is said to be missing.
+// TestNothingIsLoaded: before the catalog is loaded, no campaign or quota is said not to exist.
 func TestNothingIsLoaded(t *testing.T) {
 	w := newWorld()
 	w.guard.Anonymous, w.snapshot = auth.Admin, nil

@@ -74,8 +74,9 @@ func (e *editor) forget() {
 	maps.DeleteFunc(e.typed, func(name, text string) bool { return e.form.Get("was_"+name) == text })
 }
 
-// TestEditors: whoever edits a campaign by forms and by the API at the same time, changes what they typed, of the campaign that they have seen,
-// and nothing else; what the form shows is what is set. What is refused changes nothing, and of what is lost it is said that it may have been made.
+// TestEditors: several users edit a campaign at the same time, by forms and by the API. What a user typed is set, at the revision that the user has
+// seen, and nothing else. What the form shows is what is set. A refused change changes nothing. After a lost answer the page says that the change may
+// have been made.
 func TestEditors(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := guarded()

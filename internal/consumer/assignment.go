@@ -185,7 +185,8 @@ func (t *assignment) holdings() []*holding {
 	return t.list
 }
 
-// change changes what is held, and shows it until other partitions are: jobs that waited in lanes when these were let go of still wait.
+// change changes what is held, and what is shown of it. After the last change, when all are let go of, their backlog stays shown: jobs that wait
+// in lanes still wait.
 func (t *assignment) change(f func(held map[partition]*holding)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

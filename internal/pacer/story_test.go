@@ -251,8 +251,8 @@ func (s *story) compare() {
 	s.expect(s.latest < 5*time.Second, "a job of a campaign that nothing holds up was sent after %s", s.latest)
 }
 
-// TestWhateverDestinationsAnswer, and whatever becomes of them and of the daemons meanwhile: each job is taken once or is a dead letter, what the
-// daemons count is what the receiver has counted, and the jobs of another campaign go on.
+// TestWhateverDestinationsAnswer: destinations answer anything and are changed, and daemons stop. Each job is taken once, or is a dead letter. The
+// daemons count what the receiver has counted. The jobs of another campaign go on.
 func TestWhateverDestinationsAnswer(t *testing.T) {
 	testservices.Simulation(t)
 	happenings := []string{"jobs", "jobs", "jobs", "jobs", "renew", "disable", "enable", "paused", "active", "drain"}

@@ -74,8 +74,8 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 	}
 }
 
-// awaitSlots waits until all slots have passed that were granted from the lost data: the new data have no timelines, and a daemon that asks
-// knows of no slots but its own.
+// awaitSlots waits until the slots have passed that were granted from the lost data. The new data have no timelines: a daemon that asks would
+// be granted slots that another one still holds.
 func (r *recovery) awaitSlots(ctx context.Context) error {
 	if r.opt.Horizon == nil {
 		return nil

@@ -25,7 +25,7 @@ import (
 const (
 	maxAnswerHeader = 64 << 10               // bytes of the answer's header; a longer one is an error
 	maxAnswerBody   = 64 << 10               // bytes of the answer's body that are read
-	longAnswer      = 1 << 20                // bytes of the answer's body: one that has more needs a place
+	longAnswer      = 1 << 20                // bytes of the answer's body, besides twice the request's: one that has more needs a place
 	maxLong         = 4                      // places of one client
 	maxDrain        = 100 * time.Millisecond // for which a body is read that nobody looks at, so that the connection can be used again
 
@@ -136,8 +136,8 @@ type Request struct {
 	URL    *url.URL    // in place of the client's, and of Path; nil for these
 	Header http.Header // not used afterwards
 	Body   []byte
-	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB. Of more than 1 MiB the rest is read once there is
-	// a place for it, which the answer has until the context of the call ends.
+	// Most, if set, is how much of the answer's body is read, in bytes, instead of 64 KiB. Of more than 1 MiB and twice the body
+	// of the request, the rest is read once there is a place for it, which the answer has until the context of the call ends.
 	Most int64
 	// Drain says that the body of the answer is not needed: its status decides the result. Only the beginning of a failure's is read.
 	Drain bool
@@ -274,8 +274,9 @@ func (t *trip) read(caller, limited context.Context, resp *http.Response) Answer
 			defer time.AfterFunc(maxDrain, t.cancel).Stop()
 		}
 		body := io.LimitReader(resp.Body, most+1)
-		text, err := io.ReadAll(io.LimitReader(body, longAnswer))
-		if len(text) == longAnswer && err == nil {
+		short := longAnswer + 2*int64(len(t.Body)) // what comes back of a job is bounded as jobs are
+		text, err := io.ReadAll(io.LimitReader(body, short))
+		if int64(len(text)) == short && err == nil {
 			if err = t.client.place(caller, limited); err == nil {
 				rest := bytes.NewBuffer(text)
 				_, err = rest.ReadFrom(body)

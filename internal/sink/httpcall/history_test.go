@@ -166,8 +166,8 @@ func (h *history) send(ctx context.Context, c *Client, id string) {
 	h.result, h.status = result, answer.Status
 }
 
-// TestWhatIsSaidOfARequestIsTrue: whatever happens to connections, no request is processed twice, and none is said not to have arrived that
-// was processed; and the next one is sent.
+// TestWhatIsSaidOfARequestIsTrue: connections break in any way. No request is processed twice. A request that was processed is never called
+// unreachable. The next one is sent.
 func TestWhatIsSaidOfARequestIsTrue(t *testing.T) {
 	var all sync.Map // *history by id
 	of := func(c *sinktest.Call) *history {

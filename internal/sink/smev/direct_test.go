@@ -1,6 +1,9 @@
 package smev
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -189,6 +192,26 @@ func TestPayloadThatIsNoDocument(t *testing.T) {
 
 func answers(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+}
+
+// TestLongEnvelopesAreSigned: a signer's answer is as long as its job, and does not count among the few long answers.
+func TestLongEnvelopesAreSigned(t *testing.T) {
+	far, s := start(t, sinktest.SMEVOptions{Signed: true}, func(c *Config) {
+		c.Signer, c.Timeout = Signer{URL: sinktest.StartSigner(t, "t0ken"), Bearer: "t0ken"}, time.Minute
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const jobs = 6 // more than there may be long answers
+	for i := range jobs {
+		job := jobOf(fmt.Sprint(i))
+		job.Payload = bytes.Replace(job.Payload, []byte("4509"), bytes.Repeat([]byte("4509"), 300_000), 1)
+		if res := s.Deliver(ctx, job); res.Class != delivery.Delivered {
+			t.Fatalf("job %d: %+v", i, res)
+		}
+	}
+	if n := len(far.Requests()); n != jobs {
+		t.Errorf("%d requests", n)
+	}
 }
 
 func TestSigner(t *testing.T) {
