@@ -12,11 +12,13 @@ const (
 	// blockedProbe is how often refused jobs of ingress are offered without having been granted room: if a grant is
 	// lost, or their campaign begins to use a lane, they wait at most this long.
 	blockedProbe = 10 * time.Second
-	// blockedPause is the least time from an offer that was refused as a whole to the next.
-	blockedPause = 100 * time.Millisecond
-	// refusedFor is how long more than the bytes of a fetch are kept behind refused jobs if some are accepted now and then.
-	refusedFor = time.Second
+	// keptBehind is how long more than the bytes of a fetch are kept behind refused jobs without a word of room, and refusedFor if some are
+	// accepted now and then.
+	keptBehind, refusedFor = 100 * time.Millisecond, time.Second
 )
+
+// blockedPause is between offers that are refused as a whole, one after the other: what there was room for, others have taken.
+var blockedPause = retry.Backoff{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 
 // unblock waits after jobs were refused, until room is granted, or it is time to try.
 func (r *ingressReader) unblock(ctx context.Context) error {
@@ -25,23 +27,23 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	}
 	r.src.metrics.blocked.Inc()
 	defer r.src.metrics.blocked.Dec()
-	probe := blockedProbe
-	if r.fetched.bytes > r.maxBytes() {
-		probe = refusedFor
-	}
 	r.src.heart.rest()
-	select {
-	case <-r.src.wake:
-	case <-time.After(probe):
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, wait := range []time.Duration{keptBehind, blockedProbe} {
+		select {
+		case <-r.src.wake:
+			r.blocked = false
+			return nil
+		case <-time.After(wait):
+			r.shed()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	r.blocked = false
 	return nil
 }
 
-// offerOnce offers the jobs, which are registered, and takes back those that are refused. Of these and of what was fetched behind them,
-// no more than the bytes of a fetch are kept for long: they may wait for any time, and are read again.
+// offerOnce offers the jobs, which are registered, and takes back those that are refused.
 func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) error {
 	select {
 	case <-r.src.wake: // for an earlier refusal
@@ -50,6 +52,9 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	refused, err := r.offer(ctx, jobs)
 	if err != nil {
 		refused = jobs
+	}
+	if len(refused) < len(jobs) {
+		r.refusals = 0
 	}
 	if len(refused) == 0 {
 		return nil
@@ -64,15 +69,22 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 		}
 	}
 	f.jobs = append(back, f.jobs...)
-	if all := len(refused) == len(jobs); all || time.Since(f.at) > refusedFor {
-		for most := r.maxBytes(); f.bytes > most; f.next = 0 {
-			last := len(f.jobs) - 1
-			r.uncharge(f.jobs[last].Size)
-			f.jobs[last], f.jobs = nil, f.jobs[:last]
-		}
-		if all && err == nil {
-			err = retry.Sleep(ctx, blockedPause)
-		}
+	if time.Since(f.at) > refusedFor {
+		r.shed()
+	}
+	if len(refused) == len(jobs) && err == nil {
+		r.refusals++
+		err = retry.Sleep(ctx, blockedPause.Delay(r.refusals))
 	}
 	return err
+}
+
+// shed forgets of the refused jobs, and of what was fetched behind them, what is more than the bytes of a fetch: it may wait for any time, and
+// is read again.
+func (r *ingressReader) shed() {
+	for f, most := &r.fetched, r.maxBytes(); f.bytes > most; f.next = 0 {
+		last := len(f.jobs) - 1
+		r.uncharge(f.jobs[last].Size)
+		f.jobs[last], f.jobs = nil, f.jobs[:last]
+	}
 }

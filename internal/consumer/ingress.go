@@ -22,8 +22,9 @@ type ingressReader struct {
 	known   int64 // what lies before this offset was there at knownAt
 	knownAt time.Time
 
-	fetched fetched
-	blocked bool // jobs were refused, and it waits for room (block.go)
+	fetched  fetched
+	blocked  bool // jobs were refused, and it waits for room (block.go)
+	refusals int  // one after the other, of all jobs that were offered
 
 	hidden lasting // by an open transaction: what comes next
 

@@ -62,7 +62,7 @@ func (sl *slots) ask(now instant) {
 		arrival := sl.now().local
 		sl.inbox.do(func(now instant) {
 			if err == nil {
-				sl.quantum.observe(arrival - sent)
+				sl.quantum.lasts.observe(arrival - sent)
 			}
 			sl.taken(queues, asks, reply, err, arrival, now)
 		})
@@ -121,9 +121,9 @@ func (sl *slots) lead(q *queue) (lead int64) {
 		return 0
 	}
 	if q.keyed() && q.parts[rankAllowed].len() == 0 {
-		lead = headStart + sl.quantum.lasts
+		lead = sl.sends.headStart() + int64(sl.quantum.lasts)
 	}
-	if lasts, rate := sl.quantum.lasts, q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
+	if lasts, rate := int64(sl.quantum.lasts), q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
 		lead = max(lead, lasts+rand.Int64N(lasts)) // apart: those that ask together must not all go together
 	}
 	return lead
@@ -239,8 +239,11 @@ func (sl *slots) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant
 // nextAsk is the local time of a queue's next ask, given its ask and the grant.
 func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now instant) int64 {
 	next := now.local + sl.quantum.length - sl.quantum.spread()
-	if q.units <= q.granted { // the next job asks at once, while there are not too many that do
-		next = now.local + sl.quantum.length - sl.quantum.shortest
+	switch soon := now.local + sl.quantum.length - sl.quantum.shortest; {
+	case q.units <= q.granted: // the next job asks at once, while there are not too many that do
+		next = soon
+	case g.Units == a.Want: // nothing limits those that have come meanwhile
+		next = max(soon, q.askSooner(sl.quantum.length, now))
 	}
 	q.turnAt = 0
 	if q.ask.short = q.ask.short && g.Units == a.Want; q.ask.short || q.sums[rankLined] > 0 { // others follow these

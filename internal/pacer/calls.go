@@ -81,7 +81,7 @@ func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own in
 	c, s := q.campaign, q.sink
 	n := need{most: int64(s.max), spacing: farSpacing, soon: sl.quantum.length * 5 / 8, horizon: horizon}
 	if q.keyed() && !q.ask.short {
-		n.ahead = headStart
+		n.ahead = sl.sends.headStart()
 	}
 	shared = s.calls.free(n, now.local) - s.granted - s.asked
 	weight := max(1, q.units/int64(q.len())) // of a job, on average

@@ -258,8 +258,9 @@ type sends struct {
 	*senders
 	ctx      context.Context // of the calls
 	cancel   context.CancelFunc
-	inFlight int   // and jobs whose keys are asked
-	asked    int   // these
+	inFlight int // and jobs whose keys are asked
+	asked    int // these
+	keys     latency
 	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
 }
 

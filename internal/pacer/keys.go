@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// headStart is how long before its slot, in microseconds, a job's keys are asked.
-	headStart = int64(delivery.LeastKeyMargin/time.Microsecond) / 2
+	// leastHeadStart is how long before its slot, in microseconds, a job's keys are asked at least.
+	leastHeadStart = int64(delivery.LeastKeyMargin/time.Microsecond) / 2
 	// mostAsked bounds the jobs whose keys are asked at once, two batches: what waits behind more of them is not answered in time.
 	mostAsked = 512
 	// askedAgain is the pause, in microseconds, of a queue that may not ask now.
@@ -17,6 +17,9 @@ const (
 	// turnFrom is how long a job waits in its queue at least for its turn to be asked for: what goes sooner is asked about only when it goes.
 	turnFrom = 500 * time.Millisecond
 )
+
+// headStart is how long before its slot, in microseconds, a job's keys are asked: so long that they have answered by then, mostly.
+func (s *sends) headStart() int64 { return max(leastHeadStart, int64(s.keys+s.keys/8)) }
 
 // keyed reports whether keyed quotas limit the queue's jobs.
 func (q *queue) keyed() bool { return q.campaign != nil && len(q.campaign.Keyed) > 0 }
@@ -88,7 +91,7 @@ func (sl *slots) asksAt(q *queue) int64 {
 	switch ahead := q.sums[rankAllowed] + q.sums[rankAsked]; {
 	case !q.keyed() || q.len() <= q.chosen() || q.granted == 0:
 	case ahead < q.granted:
-		return sl.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)) - headStart
+		return sl.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)) - sl.sends.headStart()
 	case q.ask.short:
 		return 0
 	}
@@ -97,9 +100,9 @@ func (sl *slots) asksAt(q *queue) int64 {
 
 // mayAsk reports whether the keys of a further job may be asked: the answer comes in time, and a call is free then.
 func (p *Pacer) mayAsk(q *queue) bool {
-	free := q.sink.calls.within(q.sink.max, headStart)
+	free := q.sink.calls.within(q.sink.max, p.sends.headStart())
 	if most := q.campaign.MaxInFlight; most > 0 {
-		free = min(free, q.calls.within(most, headStart))
+		free = min(free, q.calls.within(most, p.sends.headStart()))
 	}
 	return p.sends.asked < mostAsked && int64(q.chosen()) < max(free, 1)
 }
@@ -115,7 +118,7 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 		q.put(rankAsked, j)
 		p.sends.inFlight++
 		p.sends.asked++
-		asked := keyAsk{dispatch: dispatch{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}}
+		asked := keyAsk{at: now.local, dispatch: dispatch{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}}
 		p.opt.Keys.Count(delivery.KeyAsk{Job: j, Campaign: q.campaign, Sink: q.sink.id}, func(a delivery.KeyAnswer) {
 			asked.answer = a
 			p.inbox.answer(asked)
@@ -126,6 +129,7 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 // keyAsk is a job whose keys are asked, or have answered. It has no slot yet.
 type keyAsk struct {
 	dispatch
+	at     int64 // local time when they were asked
 	answer delivery.KeyAnswer
 	leave  func() // of a turn: gives it up
 }
@@ -141,6 +145,7 @@ func (p *Pacer) stillAllowed(x *dispatch, now instant) bool {
 func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 	p.sends.inFlight--
 	p.sends.asked--
+	p.sends.keys.observe(now.local - a.at)
 	q, j := a.queue, a.job
 	q.take(rankAsked, j)
 	if j.SendBy = a.answer.SendBy; p.stillAllowed(&a.dispatch, now) {

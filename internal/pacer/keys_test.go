@@ -296,9 +296,10 @@ func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 
 // TestKeysThatAnswerSlowly, but in time for their windows, keep no job from being sent, also where a take is as slow.
 func TestKeysThatAnswerSlowly(t *testing.T) {
-	for _, takes := range []time.Duration{time.Millisecond, 22 * time.Millisecond} {
+	for _, tt := range []struct{ takes, keys time.Duration }{{1, 22}, {22, 22}, {1, 35}, {30, 30}, {36, 36}} {
+		takes := tt.takes * time.Millisecond
 		synctest.Test(t, func(t *testing.T) {
-			k := &keys{takes: 22 * time.Millisecond}
+			k := &keys{takes: tt.keys * time.Millisecond}
 			f := newFleet(1, uniform(3, takes/2, 0), newBook(keyedCampaign(1000)), func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} })
 			defer f.stop()
 			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))

@@ -7,9 +7,21 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// riseSmoothing and fallSmoothing are about how many takes the average duration is taken over: longer ones count at once, since their slots are lost, and
+// latency is about how long answers of the store take, in microseconds.
+type latency int64
+
+// riseSmoothing and fallSmoothing are about how many answers the average is taken over: longer ones count at once, since their slots are lost, and
 // shorter ones later.
 const riseSmoothing, fallSmoothing = 4, 16
+
+// observe records the duration of an answer.
+func (l *latency) observe(d int64) {
+	if by := latency(d) - *l; by > 0 {
+		*l += by / riseSmoothing
+	} else {
+		*l += by / fallSmoothing
+	}
+}
 
 // quantum is the stretch of a timeline that a queue asks for at once. It is just long enough for the takes to stay within their budget.
 // It is computed in advance from the rates of the queues that have jobs, so that ten thousand campaigns do not first overload the store.
@@ -20,22 +32,13 @@ type quantum struct {
 	shortest int64           // microseconds
 	longest  int64           // microseconds
 	budget   float64         // take items a second
-	lasts    int64           // about how long takes last, microseconds
+	lasts    latency         // of takes
 	rates    []delivery.Rate // of the campaigns with jobs
 }
 
 func newQuantum(shortest, longest time.Duration, budget int) quantum {
 	return quantum{
 		length: shortest.Microseconds(), shortest: shortest.Microseconds(), longest: longest.Microseconds(), budget: float64(budget),
-	}
-}
-
-// observe records the duration of a take.
-func (q *quantum) observe(d int64) {
-	if d > q.lasts {
-		q.lasts += (d - q.lasts) / riseSmoothing
-	} else {
-		q.lasts += (d - q.lasts) / fallSmoothing
 	}
 }
 

@@ -96,6 +96,20 @@ func TestUnitsThatWereNotSentAreAskedForAgain(t *testing.T) {
 	})
 }
 
+// TestJobsThatComeDuringATake, of a campaign that nothing limits, do not wait for a quantum.
+func TestJobsThatComeDuringATake(t *testing.T) {
+	one(t, newBook(campaign("c", 1_000_000)), nil, func(t *testing.T, f *fleet) {
+		f.store.latency = func() time.Duration { return time.Millisecond }
+		src := newPartition("jobs")
+		time.Sleep(time.Second)
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 100))
+		time.Sleep(time.Millisecond)
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 100, 100))
+		time.Sleep(18 * time.Millisecond)
+		exactly(t, f.count("c"), 200, "sent within less than a quantum")
+	})
+}
+
 // TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
 func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
@@ -122,13 +136,13 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 			for _, n := range rapid.SliceOfN(rapid.Int64Range(1, 100_000), 0, 300).Draw(rt, "rates") {
 				q.rates = append(q.rates, delivery.Rate{N: n, Per: 100_000_000})
 			}
-			q.observe(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
+			q.lasts.observe(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
 			before := q.length
 			q.adapt()
 			if q.length < q.shortest || q.length > q.longest {
 				rt.Fatalf("%d us", q.length)
 			}
-			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < q.lasts) {
+			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < int64(q.lasts)) {
 				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, q.lasts)
 			}
 			if float64(q.length) < float64(before)*0.9-1 {
