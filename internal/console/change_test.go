@@ -373,7 +373,7 @@ func TestAnotherZone(t *testing.T) {
 	w.did(t, `spring {"time_zone":"Europe/Moscow"} by the-admin@127.0.0.1: `)
 }
 
-// doubtful is a catalog that is lost while a campaign is committed, and that lacks the quota with which another one is to be.
+// doubtful is a catalog whose connection is lost during each commit. It also lacks the quota that a change names.
 type doubtful struct{ *world }
 
 func (d doubtful) SetCampaign(context.Context, string, catalog.CampaignChange) (row catalog.CampaignRow, err error) {

@@ -74,8 +74,8 @@ func (e *editor) forget() {
 	maps.DeleteFunc(e.typed, func(name, text string) bool { return e.form.Get("was_"+name) == text })
 }
 
-// TestEditors: several users edit a campaign at the same time, by forms and by the API. What a user typed is set, at the revision that the user has
-// seen, and nothing else. What the form shows is what is set. A refused change changes nothing. After a lost answer the page says that the change may
+// TestEditors: several users edit a campaign at the same time, by forms and by the API. Only what a user typed is set, and only at the revision that
+// the user has seen. The form shows what is set. A refused change changes nothing. After a lost answer the page says that the change may
 // have been made.
 func TestEditors(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -12,12 +12,11 @@ const (
 	// blockedProbe is how often refused jobs of ingress are offered without having been granted room: if a grant is
 	// lost, or their campaign begins to use a lane, they wait at most this long.
 	blockedProbe = 10 * time.Second
-	// keptBehind is how long more than the bytes of a fetch are kept behind refused jobs without a word of room, and refusedFor if some are
-	// accepted now and then.
+	// More than the bytes of a fetch are kept behind refused jobs for keptBehind while no room is granted, and for refusedFor in all.
 	keptBehind, refusedFor = 100 * time.Millisecond, time.Second
 )
 
-// blockedPause is between offers that are refused as a whole, one after the other: what there was room for, others have taken.
+// blockedPause is how long a reader pauses when all jobs of an offer were refused. It grows with each such offer in a row.
 var blockedPause = retry.Backoff{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 
 // unblock waits after jobs were refused, until room is granted, or it is time to try.
@@ -79,8 +78,7 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	return err
 }
 
-// shed forgets of the refused jobs, and of what was fetched behind them, what is more than the bytes of a fetch: it may wait for any time, and
-// is read again.
+// shed keeps the first of the refused jobs, up to the bytes of a fetch. The others, and what was fetched behind them, are read again.
 func (r *ingressReader) shed() {
 	for f, most := &r.fetched, r.maxBytes(); f.bytes > most; f.next = 0 {
 		last := len(f.jobs) - 1

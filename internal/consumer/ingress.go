@@ -24,7 +24,7 @@ type ingressReader struct {
 
 	fetched  fetched
 	blocked  bool // jobs were refused, and it waits for room (block.go)
-	refusals int  // one after the other, of all jobs that were offered
+	refusals int  // offers in a row of which all jobs were refused
 
 	hidden lasting // by an open transaction: what comes next
 

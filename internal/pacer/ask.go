@@ -242,7 +242,7 @@ func (sl *slots) nextAsk(q *queue, a delivery.Ask, g delivery.Granted, now insta
 	switch soon := now.local + sl.quantum.length - sl.quantum.shortest; {
 	case q.units <= q.granted: // the next job asks at once, while there are not too many that do
 		next = soon
-	case g.Units == a.Want: // nothing limits those that have come meanwhile
+	case g.Units == a.Want: // nothing limits the campaign: the jobs that have come meanwhile ask soon
 		next = max(soon, q.askSooner(sl.quantum.length, now))
 	}
 	q.turnAt = 0

@@ -258,10 +258,10 @@ type sends struct {
 	*senders
 	ctx      context.Context // of the calls
 	cancel   context.CancelFunc
-	inFlight int // and jobs whose keys are asked
-	asked    int // these
-	keys     latency
-	lateAt   int64 // local time when a slot was last used so late that relaying has to wait; 0: never
+	inFlight int     // and jobs whose keys are asked
+	asked    int     // these
+	keys     latency // of the answers of keys
+	lateAt   int64   // local time when a slot was last used so late that relaying has to wait; 0: never
 }
 
 // renew makes a context for further calls when that of the last ones has been cancelled.

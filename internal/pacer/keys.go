@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// leastHeadStart is how long before its slot, in microseconds, a job's keys are asked at least.
+	// leastHeadStart and mostHeadStart bound how long before its slot, in microseconds, a job's keys are asked: when its slot comes, their answer
+	// must still hold.
 	leastHeadStart = int64(delivery.LeastKeyMargin/time.Microsecond) / 2
+	mostHeadStart  = leastHeadStart * 7 / 4
 	// mostAsked bounds the jobs whose keys are asked at once, two batches: what waits behind more of them is not answered in time.
 	mostAsked = 512
 	// askedAgain is the pause, in microseconds, of a queue that may not ask now.
@@ -18,8 +20,10 @@ const (
 	turnFrom = 500 * time.Millisecond
 )
 
-// headStart is how long before its slot, in microseconds, a job's keys are asked: so long that they have answered by then, mostly.
-func (s *sends) headStart() int64 { return max(leastHeadStart, int64(s.keys+s.keys/8)) }
+// headStart is how long before its slot, in microseconds, a job's keys are asked: a little longer than they take to answer.
+func (s *sends) headStart() int64 {
+	return min(max(leastHeadStart, int64(s.keys+s.keys/8)), mostHeadStart)
+}
 
 // keyed reports whether keyed quotas limit the queue's jobs.
 func (q *queue) keyed() bool { return q.campaign != nil && len(q.campaign.Keyed) > 0 }

@@ -169,7 +169,7 @@ func (g *Fence) Epoch(shard int) (int64, bool) {
 	return s.epoch, s.open
 }
 
-// takes says from which data this daemon takes.
+// takes names the data from which this daemon takes units.
 func (g *Fence) takes() (as []delivery.Taker) {
 	for shard := range g.shards {
 		epoch, open := g.Epoch(shard)
