@@ -222,7 +222,7 @@ func TestMissingTopic(t *testing.T) {
 	})
 }
 
-// Without a broker at the start, and when it goes away later, there is one line each time, and everything goes on
+// Without a broker at the start, and when it goes away later, there are few lines, each outage ends with one, and everything goes on
 // by itself.
 func TestBrokerDownAndUp(t *testing.T) {
 	t.Parallel()
@@ -253,8 +253,11 @@ func TestBrokerDownAndUp(t *testing.T) {
 	r.eventually("the other jobs", func() bool { return c.count() == 100 })
 	c.stop()
 	handedOnce(t, 100, c.fake)
-	r.said(2, "level=WARN", "does not answer")
-	r.said(2, "answers again")
+	lost := len(r.logs.lines("level=WARN", "does not answer"))
+	if lost < 2 || lost > 3 { // a connection of the group may outlive the broker, and fail after the first fetch has worked
+		t.Errorf("%d lines for two outages:\n%s", lost, r.logs)
+	}
+	r.said(lost, "answers again")
 }
 
 // A window that fills up is relieved of its older half, and reading goes on. If that does not help, reading stops, and goes on as soon as
