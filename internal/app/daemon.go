@@ -200,7 +200,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		// Everything but the intake outlives ctx, and any failure: jobs in flight need their sinks, slots and broker.
 		ends = append(ends, stage.start(context.WithoutCancel(ctx), stopIntake))
 	}
-	err := d.consume(intake)
+	d.consume(intake)
+	var err error
 	for _, end := range slices.Backward(ends) {
 		err = errors.Join(err, end())
 	}
@@ -208,10 +209,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 // consume reads jobs from when the services have answered and the catalog is loaded until ctx ends.
-func (d *Daemon) consume(ctx context.Context) error {
+func (d *Daemon) consume(ctx context.Context) {
 	for d.missing() != "" {
 		if retry.Sleep(ctx, awaitEvery) != nil {
-			return nil
+			return
 		}
 	}
 	if why := d.parts.Catalog.Snapshot().Installation.Other(d.parts.Installation()); why != "" {
@@ -227,10 +228,7 @@ func (d *Daemon) consume(ctx context.Context) error {
 		d.phase.Store(phaseDraining)
 		d.log.Info("draining")
 	})
-	if err := d.consumer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("consumer: %w", err)
-	}
-	return nil
+	d.consumer.Run(ctx)
 }
 
 // size returns how many campaigns the catalog has, and how many have had jobs here.

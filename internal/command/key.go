@@ -74,7 +74,7 @@ func (c *cli) printKey(k *view.Key) error {
 			at   *time.Time
 		}{{"held until", k.HeldUntil}, {"next job at", k.FreeAt}, {"turns reserved until", k.LineUntil}} {
 			if at.at != nil {
-				p.line("%s\t%s", at.name, at.at.Local().Format(time.RFC3339))
+				p.line("%s\t%s", at.name, instant(at.at, time.RFC3339))
 			}
 		}
 		if k.FreeAt == nil {

@@ -72,10 +72,10 @@ func (c *Consumer) watchMemory(ctx context.Context) {
 func (c *Consumer) Joined() bool { return metric.Value(c.metrics.joined) == 1 }
 
 // Run reads until ctx ends; then it stops fetching, lets the handler drain within Options.ShutdownTimeout, commits,
-// leaves the group and returns nil.
-func (c *Consumer) Run(ctx context.Context) error {
+// leaves the group and returns.
+func (c *Consumer) Run(ctx context.Context) {
 	if err := c.awaitTopics(ctx); err != nil {
-		return nil // ended before there was anything to read
+		return // ended before there was anything to read
 	}
 	member := newMembership(&c.opt, c.health, &c.lease)
 	lasting := context.WithoutCancel(ctx)
@@ -89,7 +89,6 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stop()
 	beats.Wait()
 	member.leave(lasting)
-	return nil
 }
 
 // awaitTopics returns when the topics of lanes and timers exist. It logs once which topics are missing. The leader of the group looks for

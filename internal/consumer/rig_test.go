@@ -243,7 +243,7 @@ type running struct {
 	*fake
 	rig    *rig
 	cancel context.CancelFunc
-	done   chan error
+	done   chan struct{}
 	once   sync.Once
 }
 
@@ -257,8 +257,11 @@ func (r *rig) start(h faked, change ...func(*Options)) *running {
 	}
 	c := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
-	run := &running{Consumer: c, fake: h.base(), rig: r, cancel: cancel, done: make(chan error, 1)}
-	go func() { run.done <- c.Run(ctx) }()
+	run := &running{Consumer: c, fake: h.base(), rig: r, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(run.done)
+		c.Run(ctx)
+	}()
 	r.t.Cleanup(run.stop)
 	return run
 }
@@ -268,10 +271,7 @@ func (c *running) stop() {
 	c.once.Do(func() {
 		c.cancel()
 		select {
-		case err := <-c.done:
-			if err != nil {
-				c.rig.t.Errorf("run: %v", err)
-			}
+		case <-c.done:
 		case <-time.After(patience):
 			c.rig.t.Errorf("the consumer does not stop\n%s", c.rig.logs)
 			return

@@ -58,9 +58,12 @@ func (p *placing) wait(j *delivery.Job, why delivery.Reason, due time.Time, now 
 // partition takes it back; one that has used up attempts meanwhile is written once more, since the record there does not know of them.
 // Several jobs are given back last first.
 func (p *Pacer) giveBack(j *delivery.Job, now instant) {
-	if e := p.campaign(j.Campaign, now); e != nil && j.Attempt > 0 && !j.Call.At.IsZero() {
+	if e := p.campaign(j.Campaign, now); e != nil && tried(j) {
 		p.carryOut(j, relayed(j, e.campaign, now), now)
 	} else {
 		j.Source.Release(j.Offset)
 	}
 }
+
+// tried reports whether the job has used up attempts here, of which its record does not know.
+func tried(j *delivery.Job) bool { return j.Attempt > 0 && !j.Call.At.IsZero() }

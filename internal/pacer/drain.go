@@ -16,14 +16,14 @@ type draining struct {
 	epoch   int        // counts drains; results of sends from before the last one settle nothing
 }
 
-// Drain drops every job that is not in flight, hands all slots back, and waits for sends and produce calls in flight.
+// Drain lets go of every job that is not in flight, hands all slots back, and waits for sends and produce calls in flight.
 // When ctx ends first, the sends are cancelled. It returns how many jobs are in doubt: possibly sent, and not settled.
 // Afterwards the Pacer accepts offers again.
 func (p *Pacer) Drain(ctx context.Context) (open int, err error) {
 	done := make(chan int, 1)
-	p.inbox.do(func(instant) {
+	p.inbox.do(func(now instant) {
 		p.drain.doubt, p.drain.stopped, p.drain.done = 0, true, done
-		p.dropQueued()
+		p.empty(now)
 	})
 	select {
 	case open = <-done:
@@ -52,32 +52,42 @@ const cancelledSendsEnd = time.Second
 // disown drops every job that is not in flight if they belong to other daemons by now, and reports whether they do. A drain
 // follows.
 func (p *Pacer) disown(now instant) bool {
-	if p.opt.Owns == nil || p.opt.Owns(now.wall) {
+	if p.owns(now) {
 		return false
 	}
-	p.dropQueued()
+	p.empty(now)
 	return true
 }
 
-// dropQueued drops every job that is not in flight and hands all slots back.
-func (p *Pacer) dropQueued() {
+// owns reports whether the jobs here are this daemon's.
+func (p *Pacer) owns(now instant) bool { return p.opt.Owns == nil || p.opt.Owns(now.wall) }
+
+// empty lets go of every job that is not in flight and hands all slots back.
+func (p *Pacer) empty(now instant) {
 	p.returnUnsent()
-	p.keep(func(*delivery.Job) bool { return false })
+	p.keep(func(*delivery.Job) bool { return false }, now)
 	for _, q := range p.queues.list {
 		q.waiting = nil
 		p.takes.asks.remove(q)
 	}
 }
 
-// keep drops the jobs in memory that stays rejects, and hands back the slots of queues that are empty then.
-func (p *Pacer) keep(stays func(*delivery.Job) bool) {
+// keep lets go of the jobs in memory that stays rejects, and hands back the slots of queues that are empty then.
+func (p *Pacer) keep(stays func(*delivery.Job) bool, now instant) {
+	keeps := func(_ int64, j *delivery.Job) bool {
+		kept := stays(j)
+		if !kept {
+			p.letGo(j, now)
+		}
+		return kept
+	}
 	for _, q := range p.queues.list {
 		p.disallow(q, every)
-		q.filter(func(_ int64, j *delivery.Job) bool { return stays(j) })
+		q.filter(keeps)
 		p.returnUnused(q)
 	}
 	for c := range p.notQueued() {
-		c.filter(func(_ int64, j *delivery.Job) bool { return stays(j) })
+		c.filter(keeps)
 	}
 }
 

@@ -161,8 +161,8 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 		p.opt.Keys.Release(j)
 		j.SendBy = 0
 	}
-	if a.epoch != p.drain.epoch || p.drain.stopped || p.disown(now) {
-		return // it stays open, or has been read again
+	if a.epoch != p.drain.epoch || p.disown(now) {
+		return // it has been read again, or will be
 	}
 	p.carryOut(j, p.keptBack(q, j, a.answer, now), now)
 	p.refill(q, now)

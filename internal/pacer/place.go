@@ -65,8 +65,9 @@ func late() placement {
 
 // carryOut does what was decided for a job.
 func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
-	if !to.bound && (p.drain.stopped || drop(j)) {
-		return // stays open; it is sent by the daemon that reads it next
+	if !to.bound && (p.drain.stopped || revoked(j.Source)) {
+		p.letGo(j, now)
+		return
 	}
 	switch q := to.queue; to.where {
 	case settled:

@@ -13,20 +13,25 @@ func revoked(src delivery.Source) bool {
 	return leaving || left
 }
 
-// drop forgets a job whose source is revoked, and reports whether it is.
-func drop(j *delivery.Job) bool {
-	if !revoked(j.Source) {
-		return false
+// letGo leaves a job to the daemon that reads it next. One that was tried goes to a timer, as long as it is this daemon's.
+func (p *Pacer) letGo(j *delivery.Job, now instant) {
+	switch leaving, left := j.Source.Revoked(); {
+	case tried(j) && !left && p.owns(now):
+		due := j.ReadyAt()
+		if due.Before(now.wall) {
+			due = now.wall
+		}
+		p.opt.Requeuer.Put(j, toTimer(delivery.ReasonRetry, due).Reroute)
+	case leaving || left:
+		j.Source.Drop(j.Offset)
 	}
-	j.Source.Drop(j.Offset)
-	return true
 }
 
-// Revoke drops every job of a revoked source that is not in flight; one in flight that is not settled when it comes back is dropped
-// then. All other jobs stay, and the slots go to them.
+// Revoke lets go of every job of a revoked source that is not in flight; of one in flight that is not settled when it comes back then.
+// All other jobs stay, and the slots go to them.
 func (p *Pacer) Revoke(ctx context.Context) error {
 	_, err := inTurn(ctx, p, func(now instant) (done struct{}) {
-		p.keep(func(j *delivery.Job) bool { return !drop(j) })
+		p.keep(func(j *delivery.Job) bool { return !revoked(j.Source) }, now)
 		for _, q := range p.queues.list {
 			q.waiting = slices.DeleteFunc(q.waiting, revoked)
 			p.makeCapacity(q, now)
