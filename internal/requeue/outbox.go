@@ -94,8 +94,8 @@ func (o *outbox) take(t *turn, maxBytes int) []*item {
 	if t.q.class == events {
 		jobs = eventsBatch
 	}
-	items, rest := split(slices.DeleteFunc(t.q.items, o.dropIfRevoked), jobs, maxBytes)
-	t.q.items = rest
+	items, rest := split(t.q.items, jobs, maxBytes)
+	items, t.q.items = slices.DeleteFunc(items, o.dropIfRevoked), rest
 	o.begin(t, items)
 	return items
 }
