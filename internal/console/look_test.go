@@ -115,6 +115,34 @@ func TestWhoeverLooksFindsAState(t *testing.T) {
 	})
 }
 
+// TestManyCampaignsCostNothingWhereNobodyLooks: their state is kept for viewers only, and there for the first one.
+func TestManyCampaignsCostNothingWhereNobodyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.crowd(10_001)
+		_, s := serveOf(w)
+		defer running(t, s.Run)()
+		for range 2 {
+			time.Sleep(time.Minute)
+			before := w.looked.Load()
+			time.Sleep(time.Hour)
+			if looked := w.looked.Load() - before; looked > 0 {
+				t.Errorf("looked %d times in an hour in which nobody did", looked)
+			}
+			if state := s.watcher.Look(t.Context()); len(state.Campaigns) < 10_001 || time.Since(state.At) > time.Second {
+				t.Errorf("%d campaigns, %s old", len(state.Campaigns), time.Since(state.At))
+			}
+			if looked := w.looked.Load() - before; looked > 2 {
+				t.Errorf("looked %d times for one viewer", looked)
+			}
+			time.Sleep(10 * time.Second)
+			if age := time.Since(s.watcher.Look(t.Context()).At); age > 2*time.Second {
+				t.Errorf("while a page is open the state is %s old", age)
+			}
+		}
+	})
+}
+
 // TestTheFirstLookAfterAStart: a process that looked before its sources answered looks again before anybody does.
 func TestTheFirstLookAfterAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

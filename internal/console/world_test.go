@@ -160,7 +160,7 @@ func (w *world) sources() view.Sources {
 		replays.Share(w.book)
 	}
 	return view.Sources{
-		Snapshot: func() *delivery.Snapshot { w.looked.Add(1); return w.snapshot },
+		Snapshot: func() *delivery.Snapshot { return w.snapshot },
 		Sink: func(name string) (id, fault string) {
 			if name == "" {
 				return "receiver", ""
@@ -169,6 +169,7 @@ func (w *world) sources() view.Sources {
 		},
 		Sinks: []view.Sink{{Name: "receiver", Type: "http", MaxInFlight: 256, Default: true}},
 		Fleet: func(context.Context) (*view.Fleet, error) {
+			w.looked.Add(1)
 			sent, failed := time.Now().UnixMilli()/10, time.Now()
 			return &view.Fleet{
 				Destinations: map[string][]view.DestinationFigures{"shop-7": {{Sink: "receiver", SinkFigures: w.sinkFigures()["receiver"]}}, hostile[1]: {{Sink: "receiver", SinkFigures: &view.SinkFigures{LastFailure: "HTTP 500: upstream exploded", LastFailureAt: &failed}}}},

@@ -13,15 +13,16 @@ func revoked(src delivery.Source) bool {
 	return leaving || left
 }
 
-// letGo leaves a job to the daemon that reads it next. One that was tried goes to a timer, as long as it is this daemon's.
+// letGo leaves a job to the daemon that reads it next. One that was tried, or waits for a turn of its key, goes to a timer, as long as it is
+// this daemon's: its record knows of neither.
 func (p *Pacer) letGo(j *delivery.Job, now instant) {
+	due, why := j.ReadyAt(), delivery.ReasonKey
+	if tried(j) {
+		why = delivery.ReasonRetry
+	}
 	switch leaving, left := j.Source.Revoked(); {
-	case tried(j) && !left && p.owns(now):
-		due := j.ReadyAt()
-		if due.Before(now.wall) {
-			due = now.wall
-		}
-		p.opt.Requeuer.Put(j, toTimer(delivery.ReasonRetry, due).Reroute)
+	case (tried(j) || j.HadTurn() && due.After(now.wall)) && !left && p.owns(now):
+		p.opt.Requeuer.Put(j, toTimer(why, due).Reroute)
 	case leaving || left:
 		j.Source.Drop(j.Offset)
 	}

@@ -99,6 +99,29 @@ func TestAJobWithoutATurn(t *testing.T) {
 	})
 }
 
+// TestTurnsOutliveADrain: a job that waits in memory for its turn goes to a timer, and to no turn of another job.
+func TestTurnsOutliveADrain(t *testing.T) {
+	turns := map[string]time.Time{}
+	k := &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) delivery.KeyAnswer {
+		wait := 3*time.Second + time.Duration(j.Offset)*time.Millisecond
+		turns[j.ID] = time.Now().Add(wait)
+		return delivery.KeyAnswer{Wait: wait, Reason: delivery.ReasonKey}
+	}}
+	one(t, newBook(keyedCampaign(10)), func(o *Options) { o.Keys = k }, func(t *testing.T, f *fleet) {
+		src := newPartition("in/0")
+		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 30))
+		time.Sleep(time.Second)
+		f.drain(t)
+		atLeast(t, len(turns), 10, "have turns")
+		exactly(t, src.count(delivery.OutcomeRetried), len(turns), "in timers")
+		for _, p := range f.outboxes[0].puts {
+			if to := p.to; to.Kind != delivery.ToTimer || to.Reason != delivery.ReasonKey || !to.Due.Equal(turns[p.job.ID]) {
+				t.Errorf("%s has its turn at %s, and goes on as %+v", p.job.ID, turns[p.job.ID], to)
+			}
+		}
+	})
+}
+
 // TestTurnsOutliveAPause: a job that waits for its turn in a timer goes on to do so while its campaign is paused. One whose turn has
 // come goes to the lane.
 func TestTurnsOutliveAPause(t *testing.T) {
