@@ -74,8 +74,8 @@ func (l *Watcher) Run(ctx context.Context) {
 			l.cache.end()
 			return
 		}
-		began, pause := time.Now(), idleEvery
-		if s := l.sources.Snapshot(); s != nil && len(s.Campaigns) > mostAhead && !l.watched() {
+		began, pause := time.Now(), watchedEvery
+		if s := l.sources.Snapshot(); !l.watched() && (s == nil || len(s.Campaigns) > mostAhead) {
 			l.cache.forget(stateQuestion.kind)
 		} else {
 			answered, _ := l.ask(ctx, false)
