@@ -126,6 +126,7 @@ type Tracker struct {
 // view is what is known of the catalog.
 type view struct {
 	snapshot *delivery.Snapshot
+	looked   int                           // at how many campaigns, in the last exchange
 	byHash   map[uint64]*delivery.Campaign // of snapshot
 	watched  map[string]*delivery.Campaign // of these, those that matter without jobs
 	lively   map[string]time.Time          // when they last had jobs, if not all campaigns have figures
@@ -158,7 +159,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			if t.snapshot == nil {
 				continue
 			}
-			exchange.Reset(exchangeAfter(len(t.board.Load().totals)))
+			exchange.Reset(exchangeAfter(t.looked))
 			if now := time.Now(); now.Sub(saved) >= saveEvery && t.ledger.ended == nil {
 				saved = now
 				t.save(ctx)
@@ -200,7 +201,7 @@ func (t *Tracker) resign(ctx context.Context) {
 	}
 }
 
-// exchangeAfter returns the time until the next exchange, after one with entries of that many campaigns.
+// exchangeAfter returns the time until the next exchange, after one in which that many campaigns were looked at.
 func exchangeAfter(campaigns int) time.Duration {
 	return min(exchangeEvery+time.Duration(campaigns)*exchangeEach, exchangeLeast)
 }
@@ -293,6 +294,7 @@ func (t *Tracker) hear(told Summary) {
 	board := newBoard(now, s)
 	t.board.Store(board)
 	listed, busy := t.listed(board)
+	t.looked = len(listed)
 	t.markActive(listed, busy, now)
 	shown := t.shown()
 	t.showing.Store(&shown)

@@ -18,7 +18,7 @@ const (
 	// the first one need not wait. That of more than mostAhead campaigns is only kept for viewers: of 100,000 it takes a second and 200 MB.
 	watchedEvery = time.Second
 	idleEvery    = 10 * time.Second
-	mostAhead    = 10_000
+	mostAhead    = 2_000
 	// watchedFor is how long after a request a page counts as open: pages without a script reload every ten seconds.
 	watchedFor = 30 * time.Second
 	// shareOfTime is how many times as long as computing a state takes it is shown, for at most idleEvery: with 100,000 campaigns
