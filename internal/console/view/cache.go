@@ -130,15 +130,6 @@ func (c *cache) last(q question) answer {
 	return answer{err: ErrAsking}
 }
 
-// forget drops the answers of a kind.
-func (c *cache) forget(kind string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.kinds[kind]; a != nil {
-		clear(a.kept)
-	}
-}
-
 // end stops the questions that are under way, and waits for them, but not for sources that hang. No more are asked.
 func (c *cache) end() {
 	c.mu.Lock()

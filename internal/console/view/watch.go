@@ -74,24 +74,21 @@ func (l *Watcher) Run(ctx context.Context) {
 			l.cache.end()
 			return
 		}
-		began, pause := time.Now(), watchedEvery
-		if s := l.sources.Snapshot(); !l.watched() && (s == nil || len(s.Campaigns) > mostAhead) {
-			l.cache.forget(stateQuestion.kind)
-		} else {
-			answered, _ := l.ask(ctx, false)
-			select {
-			case <-answered:
-			case <-ctx.Done():
-			}
-			pause = l.pause()
+		began := time.Now()
+		answered, _ := l.ask(ctx, false)
+		select {
+		case <-answered:
+		case <-ctx.Done():
 		}
+		pause := l.pause()
 		timer.Reset(max(pause-time.Since(began), pause/2)) // sources that are slow have a rest, too
 	}
 }
 
 // pause returns the time from one state to the next.
 func (l *Watcher) pause() time.Duration {
-	if last, _ := l.last(); !l.watched() && last != nil && len(last.Faults) == 0 {
+	last, _ := l.last()
+	if none := last == nil && l.sources.Snapshot() != nil; !l.watched() && (none || last != nil && len(last.Faults) == 0) {
 		return idleEvery
 	}
 	l.mu.Lock()
@@ -167,7 +164,7 @@ func (l *Watcher) Renew(ctx context.Context) {
 // stateQuestion is what a state is the answer to. The last one is shown however old it is.
 var stateQuestion = question{kind: "state", keep: math.MaxInt64}
 
-// last returns the last state, nil if there is none yet, and when it was complete: sources that hang must not make it old at once.
+// last returns the last state, nil if there is none, and when it was complete: sources that hang must not make it old at once.
 func (l *Watcher) last() (state *State, at time.Time) {
 	last := l.cache.last(stateQuestion)
 	state, _ = last.value.(*State)
@@ -183,11 +180,13 @@ func (l *Watcher) ask(ctx context.Context, anew bool) (answered <-chan struct{},
 
 // wait waits for the state that is being computed. If ctx or the Watcher ends first, it returns a state in which nothing is known.
 func (l *Watcher) wait(ctx context.Context, answered <-chan struct{}) *State {
-	if answered != nil {
+	for answered != nil && ctx.Err() == nil {
 		select {
 		case <-answered:
-			last, _ := l.last()
-			return last
+			if last, _ := l.last(); last != nil {
+				return last
+			}
+			answered, _ = l.ask(ctx, true) // that was before anybody looked
 		case <-ctx.Done():
 		}
 	}
@@ -287,14 +286,21 @@ func (l *Watcher) asked() (unwatched time.Duration) {
 	return unwatched
 }
 
-// look looks, for all; anew also at what the database has counted lately. It takes sourceTimeout at most.
+// look looks, for all; anew also at what the database has counted lately. It takes sourceTimeout at most. Ahead of those who look, it returns nil
+// where a state would cost much, and only remembers what rates are measured from.
 func (l *Watcher) look(ctx context.Context, anew bool) *State {
 	fresh := countsIdle
-	switch {
+	switch s := l.sources.Snapshot(); {
 	case anew:
 		fresh = 0
 	case l.watched():
 		fresh = countsFor
+	case s == nil || len(s.Campaigns) > mostAhead:
+		if l.sources.Fleet != nil {
+			fleet, _ := l.sources.Fleet(ctx)
+			l.remember(fleet, time.Now())
+		}
+		return nil
 	}
 	e := l.gather(ctx, time.Now(), fresh)
 	asked := time.Now()
