@@ -28,8 +28,8 @@ func (p *Pacer) letGo(j *delivery.Job, now instant) {
 	}
 }
 
-// Revoke lets go of every job of a revoked source that is not in flight; of one in flight that is not settled when it comes back then.
-// All other jobs stay, and the slots go to them.
+// Revoke lets go of every job of a revoked source. One in flight is let go of when it comes back and is not settled then. All other jobs
+// stay, and the slots go to them.
 func (p *Pacer) Revoke(ctx context.Context) error {
 	_, err := inTurn(ctx, p, func(now instant) (done struct{}) {
 		p.keep(func(j *delivery.Job) bool { return !revoked(j.Source) }, now)

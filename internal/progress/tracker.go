@@ -201,7 +201,7 @@ func (t *Tracker) resign(ctx context.Context) {
 	}
 }
 
-// exchangeAfter returns the time until the next exchange, after one in which that many campaigns were looked at.
+// exchangeAfter returns the time from an exchange to the next, by how many campaigns it looked at.
 func exchangeAfter(campaigns int) time.Duration {
 	return min(exchangeEvery+time.Duration(campaigns)*exchangeEach, exchangeLeast)
 }

@@ -563,6 +563,24 @@ func TestManyCampaignsAreToldOfLessOften(t *testing.T) {
 			t.Errorf("%d campaigns: every %s, want %s", campaigns, got, want)
 		}
 	}
+	for campaigns, want := range map[int]int{10: 60, maxIdle: 30, maxIdle + 1: 60} { // of those beyond, none is looked at without jobs
+		synctest.Test(t, func(t *testing.T) {
+			var list []*delivery.Campaign
+			for i := range campaigns {
+				list = append(list, campaign(strconv.Itoa(i), 1, 1))
+			}
+			m, _ := alone(catalogOf(list...))
+			n := 0
+			m.opt.Readings = func() (none Readings) { return none }
+			m.opt.Node = func() Daemon { n++; return Daemon{} } // once in each part
+			stop := m.start(t)
+			time.Sleep(time.Minute)
+			stop()
+			if n < want || n > want+2 {
+				t.Errorf("%d campaigns without jobs: %d exchanges in a minute, want %d", campaigns, n, want)
+			}
+		})
+	}
 }
 
 // TestWhatIsSettledAtOnceIsNotMoving: jobs that waited at one exchange and are settled at the next, the first ones of their campaign.

@@ -87,8 +87,9 @@ func (l *Watcher) Run(ctx context.Context) {
 
 // pause returns the time from one state to the next.
 func (l *Watcher) pause() time.Duration {
-	last, _ := l.last()
-	if none := last == nil && l.sources.Snapshot() != nil; !l.watched() && (none || last != nil && len(last.Faults) == 0) {
+	switch last, _ := l.last(); {
+	case l.watched():
+	case last != nil && len(last.Faults) == 0, last == nil && l.sources.Snapshot() != nil: // or none is kept
 		return idleEvery
 	}
 	l.mu.Lock()
@@ -178,7 +179,7 @@ func (l *Watcher) ask(ctx context.Context, anew bool) (answered <-chan struct{},
 	return l.cache.ask(ctx, q, func(ctx context.Context) (any, error) { return l.look(ctx, anew), nil })
 }
 
-// wait waits for the state that is being computed. If ctx or the Watcher ends first, it returns a state in which nothing is known.
+// wait waits for the state that is being computed. At the end of ctx, or of the Watcher, it returns one that says that nothing is known.
 func (l *Watcher) wait(ctx context.Context, answered <-chan struct{}) *State {
 	for answered != nil && ctx.Err() == nil {
 		select {
@@ -286,8 +287,8 @@ func (l *Watcher) asked() (unwatched time.Duration) {
 	return unwatched
 }
 
-// look looks, for all; anew also at what the database has counted lately. It takes sourceTimeout at most. Ahead of those who look, it returns nil
-// where a state would cost much, and only remembers what rates are measured from.
+// look looks, for all; anew also at what the database has counted lately. It takes sourceTimeout at most. If nobody looks,
+// and a state would cost much or have no campaigns yet, it only remembers what rates are measured from, and returns nil.
 func (l *Watcher) look(ctx context.Context, anew bool) *State {
 	fresh := countsIdle
 	switch s := l.sources.Snapshot(); {
