@@ -12,8 +12,9 @@ const (
 	// blockedProbe is how often refused jobs of ingress are offered without having been granted room: if a grant is
 	// lost, or their campaign begins to use a lane, they wait at most this long.
 	blockedProbe = 10 * time.Second
-	// More than the bytes of a fetch are kept behind refused jobs for keptBehind while no room is granted, and for refusedFor in all.
-	keptBehind, refusedFor = 100 * time.Millisecond, time.Second
+	// refusedFor is how long all that a fetch has brought is kept, if jobs of it are refused. Then as much is kept as most fetches bring
+	// (expansion) while room is granted, and the bytes of a fetch if none is for as long.
+	refusedFor = time.Second
 )
 
 // blockedPause is how long a reader pauses when all jobs of an offer were refused. It grows with each such offer in a row.
@@ -27,13 +28,13 @@ func (r *ingressReader) unblock(ctx context.Context) error {
 	r.src.metrics.blocked.Inc()
 	defer r.src.metrics.blocked.Dec()
 	r.src.heart.rest()
-	for _, wait := range []time.Duration{keptBehind, blockedProbe} {
+	for _, wait := range []time.Duration{refusedFor, blockedProbe} {
 		select {
 		case <-r.src.wake:
 			r.blocked = false
 			return nil
 		case <-time.After(wait):
-			r.shed()
+			r.shed(r.maxBytes())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -69,7 +70,7 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	}
 	f.jobs = append(back, f.jobs...)
 	if time.Since(f.at) > refusedFor {
-		r.shed()
+		r.shed(expansion * r.maxBytes())
 	}
 	if len(refused) == len(jobs) && err == nil {
 		r.refusals++
@@ -78,9 +79,9 @@ func (r *ingressReader) offerOnce(ctx context.Context, jobs []*delivery.Job) err
 	return err
 }
 
-// shed keeps the first of the refused jobs, up to the bytes of a fetch. The others, and what was fetched behind them, are read again.
-func (r *ingressReader) shed() {
-	for f, most := &r.fetched, r.maxBytes(); f.bytes > most; f.next = 0 {
+// shed keeps the first of the refused jobs, up to most bytes. The others, and what was fetched behind them, are read again.
+func (r *ingressReader) shed(most int64) {
+	for f := &r.fetched; f.bytes > most; f.next = 0 {
 		last := len(f.jobs) - 1
 		r.uncharge(f.jobs[last].Size)
 		f.jobs[last], f.jobs = nil, f.jobs[:last]

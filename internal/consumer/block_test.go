@@ -37,19 +37,24 @@ func TestBlockedJobsComeInOrder(t *testing.T) {
 }
 
 // Jobs that were fetched behind refused ones are kept until these are accepted: while a campaign sends, none is read twice, also where
-// other partitions take the room.
+// other partitions take the room, there is room only now and then, or they take seconds.
 func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
+	t.Parallel()
 	const partitions, jobs = 4, 8000 // a fetch brings some 1,700, of which 500 are offered at once
-	r := inProcess(t, partitions, 1)
-	for p := range partitions {
-		r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p, "-"), 0, jobs/partitions))
-	}
-	q := newQueues(200, "b")
-	defer q.run(t, 50)()
-	c := r.start(q)
-	r.eventually("all is sent", func() bool { return c.count() == jobs })
-	if read := testutil.ToFloat64(c.metrics.records.WithLabelValues("ingress")); read > jobs*3/2 { // some, if the machine stood still
-		t.Errorf("%v records were read for %d jobs", read, jobs)
+	for name, tc := range map[string]struct{ capacity, sent int }{"often": {200, 50}, "seldom": {2000, 4}, "slowly": {200, 2}} {
+		t.Run(name, func(t *testing.T) {
+			r := inProcess(t, partitions, 1)
+			for p := range partitions {
+				r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p, "-"), 0, jobs/partitions))
+			}
+			q := newQueues(tc.capacity, "b")
+			defer q.run(t, tc.sent)()
+			c := r.start(q)
+			r.eventually("all is sent", func() bool { return c.count() == jobs })
+			if read := testutil.ToFloat64(c.metrics.records.WithLabelValues("ingress")); read > jobs*3/2 { // some, if the machine stood still
+				t.Errorf("%v records were read for %d jobs", read, jobs)
+			}
+		})
 	}
 }
 

@@ -278,7 +278,7 @@ func TestAFullWindow(t *testing.T) {
 				return c.count() == 2000
 			}
 			if stubborn {
-				r.eventually("the window is full", func() bool { return c.count() >= 500 })
+				r.eventually("the window is full", func() bool { return c.count() >= 400 })
 				time.Sleep(300 * time.Millisecond)
 				if n := c.count(); n > 800 {
 					t.Fatalf("%d jobs are open in a window of 800", n)

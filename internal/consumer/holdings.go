@@ -266,8 +266,7 @@ func (t *assignment) drain(ctx context.Context) {
 	}
 }
 
-// ingressFetchBytes divides a quarter of the budget among the fetches that may be in flight at
-// once.
+// ingressFetchBytes divides a quarter of the budget among the jobs of the fetches that may be in flight at once.
 func ingressFetchBytes(budget int64, partitions int) int64 {
-	return min(max(budget/4/int64(max(partitions, 1)), minFetchBytes), maxFetchBytes)
+	return min(max(budget/4/expansion/int64(max(partitions, 1)), minFetchBytes), maxFetchBytes)
 }

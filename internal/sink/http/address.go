@@ -164,7 +164,7 @@ func (f *form) place(j *render.Job) (u *url.URL, problem string) {
 
 // Destinations implements base.Sink.
 func (s *Sink) Destinations() func(job *delivery.Job) string {
-	if s.config.reach() == fixed {
+	if s.Now().reach == fixed {
 		return nil
 	}
 	return s.destination
