@@ -31,7 +31,7 @@ var speedRows = []speedRow{
 	{name: "http-64-cpu", what: "CPU of a job", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
 	{name: "http-256", what: "Kafka to http, 256 calls", unit: "/s", yardstick: "a bare net/http loop", bound: 0.88},
 	{name: "http-256-cpu", what: "CPU of a job", unit: "µs", yardstick: "the loop", bound: 1.15, atMost: true},
-	{name: "http-allocs", what: "allocations of a job that the loop does not have", bound: 7, atMost: true},
+	{name: "http-allocs", what: "allocations of a job that the loop does not have", bound: 5, atMost: true},
 	{name: "discard", what: "Kafka to discard", unit: "/s", yardstick: "a bare Client.Fetch loop", bound: 0.30},
 	{name: "discard-cpu", what: "CPU of a million jobs", unit: "s", bound: 3, atMost: true},
 	{name: "discard-allocs", what: "allocations of a job", bound: 5, atMost: true},

@@ -107,6 +107,22 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 	})
 }
 
+// Jobs that are read within seconds are not read ahead for their count; once they stay, they are counted.
+func TestWhatIsReadSoonIsReadOnce(t *testing.T) {
+	const jobs = 20_000
+	r := inProcess(t, 1, 1)
+	r.produceIDs(r.jobs(), 0, "b", numbered("b", 0, jobs))
+	q := newQueues(2000, "b")
+	stop := q.run(t, 8)
+	c, began, ahead := r.start(q), time.Now(), int64(0)
+	r.eventually("a part is sent", func() bool { ahead = max(ahead, c.of("b").Unread); return c.count() > jobs*3/4 })
+	if took := time.Since(began); took < countAhead*countEvery && ahead > 0 { // a slower machine counts with reason
+		t.Errorf("%d jobs are counted ahead of what took %s", ahead, took)
+	}
+	stop()
+	r.eventually("the rest to be counted", func() bool { return c.of("b").Jobs == jobs-int64(c.count()) })
+}
+
 // Jobs that are deleted from the log before they are read are not counted any more, though others of their partition are open.
 func TestBacklogOfALogThatWasCutOff(t *testing.T) {
 	const jobs = 10_000 // more than is read before there is room

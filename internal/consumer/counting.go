@@ -15,6 +15,7 @@ const (
 	countEvery = time.Second
 	countBytes = 16 << 20 // that one round reads
 	countRests = time.Minute
+	countAhead = 3 // rounds: what a reader will have read by then is not counted, but read once
 )
 
 // counting counts, once a second, what lies beyond the readers of ingress and timers that wait: jobs of a timer until they are due, or jobs
@@ -43,7 +44,13 @@ func (c *counting) round(ctx context.Context) {
 	left, all := int64(countBytes), c.sources()
 	for range all {
 		s := all[c.from%len(all)]
-		for more := s.window != nil; more && s.stands.Load(); {
+		more := s.window != nil
+		if more { // and is far off
+			next := s.next()
+			more = s.edge.Load()-next >= countAhead*(next-s.counted)
+			s.counted = next
+		}
+		for more && s.stands.Load() {
 			if left <= 0 || ctx.Err() != nil {
 				return
 			}
@@ -80,8 +87,7 @@ func (c *counting) read(ctx context.Context, s *source) (out broker.Fetched, err
 		Partition: s.partition, Offset: from, MaxBytes: maxFetchBytes, Claimed: m.answer, Room: room, Aside: true,
 		Yields: true, Throttled: func() { c.rests = time.Now().Add(countRests) },
 	}, func(rec *delivery.Record) error {
-		j := c.decoder.Decode(rec, s.from, c.opt.limits(), now)
-		is := seen(j)
+		is := seen(c.decoder.Peek(rec, s.from, c.opt.limits(), now))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.window.Restored(is.Offset) {

@@ -35,6 +35,7 @@ type source struct {
 	repeats *offset.Repeats // recognises records of a lane or a timer that were written twice, because the answer to the first write was lost
 
 	commitAfter time.Time // the committer's: when the next commit may be sent
+	counted     int64     // the counting's: where the reader was at its last round
 	seenFirst   int64     // the survey's: the first offset that was not settled when it last looked,
 	firstSince  time.Time // and since when
 

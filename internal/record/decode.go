@@ -48,6 +48,7 @@ type Decoder struct {
 
 	// Of the record that is decoded: its job, and one of its values with its header or key.
 	job    *delivery.Job
+	peeked delivery.Job
 	limits Limits
 	name   string
 	value  []byte
@@ -110,7 +111,25 @@ func Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Tim
 // Headers written by pacer count only in topics that pacer owns (lanes and timers), and there in records that name their origin: any
 // producer may write the others. Names that are not known are a flaw where a producer wrote the record.
 func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
-	j := &delivery.Job{
+	j := new(delivery.Job)
+	d.decode(j, r, from, limits, now)
+	if j.ID == "" {
+		j.ID = j.Origin.String()
+	}
+	keep(j, r)
+	return j
+}
+
+// Peek is Decode for who asks only what a job is for and when it may be sent. The job has neither an id nor bytes of its record, and is valid
+// until the next call.
+func (d *Decoder) Peek(r *delivery.Record, from delivery.Place, limits Limits, now time.Time) *delivery.Job {
+	d.decode(&d.peeked, r, from, limits, now)
+	return &d.peeked
+}
+
+// decode sets all of a job but what keep does.
+func (d *Decoder) decode(j *delivery.Job, r *delivery.Record, from delivery.Place, limits Limits, now time.Time) {
+	*j = delivery.Job{
 		Weight: 1, Flaw: r.Flaw, Meta: delivery.Meta{ContentType: contentTypeBinary},
 		History: delivery.History{
 			Origin: delivery.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, TopicID: r.TopicID}, FirstRead: now,
@@ -122,6 +141,9 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	d.job, d.limits = j, limits
 	var v values
 	flaw := v.scan(r.Headers)
+	if j == &d.peeked {
+		v[jobID], v[cloudEvent] = nil, nil
+	}
 	if from != delivery.FromIngress {
 		if r.Time.Unix() > 0 && r.Time.Before(now) {
 			j.FirstRead = r.Time // of a producer's record; the same at every read
@@ -147,13 +169,8 @@ func (d *Decoder) Decode(r *delivery.Record, from delivery.Place, limits Limits,
 	case r.Flaw == nil:
 		d.readEnvelope(r, &v)
 	}
-	if j.ID == "" {
-		j.ID = j.Origin.String()
-	}
 	j.TraceParent = validTraceParent(v[traceParent])
-	keep(j, r)
 	d.job, d.value = nil, nil
-	return j
 }
 
 // read reads those fields that are pacer's own, or the others; of an envelope, which has keys.
