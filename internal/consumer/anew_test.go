@@ -180,7 +180,7 @@ func TestADoubtLastsUntilTheLogIsVerified(t *testing.T) {
 	})
 	b := newBudget(1 << 20)
 	m := newMetrics(prometheus.NewRegistry(), b)
-	src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), func() {})
+	src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
 	reads := reader{
 		opt: &Options{Client: client, Logger: discardLog()}, health: broker.NewHealth(discardLog()), src: src,
 		hearts: &heartbeats{log: discardLog(), stalled: m.stalled, bound: time.Minute, hearts: map[*heart]bool{}},

@@ -33,6 +33,7 @@ type assignment struct {
 	id      atomic.Int64   // of the generation
 	ingress atomic.Int64   // partitions of ingress that are held
 	recalls atomic.Int64   // gains of ingress that wait for lanes: these remember jobs that they pass over, too, which it may have once more
+	told    told           // lanes, of room
 	helpers sync.WaitGroup // the readers, and those who work for them
 
 	mu     sync.Mutex // guards those below

@@ -155,7 +155,7 @@ func TestTheLastCommitDoesNotWaitForATopicThatIsGone(t *testing.T) {
 func TestAFlushOutlastsAJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(1 << 20)
-		s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), func() {})
+		s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), &told{}, func() {})
 		flushed := make(chan error, 1)
 		go func() { flushed <- s.flush(t.Context()) }()
 		p, _ := s.progress()
@@ -179,7 +179,7 @@ func TestAFlushOutlastsAJoin(t *testing.T) {
 func TestAJobGivenBackAndLostIsNotOpen(t *testing.T) {
 	b := newBudget(1 << 20)
 	m := newMetrics(prometheus.NewRegistry(), b)
-	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), func() {})
+	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
 	s.register(&delivery.Job{Reading: delivery.Reading{Size: 1}})
 	s.reopen(0)
 	s.lose(0)
@@ -192,7 +192,7 @@ func TestAJobGivenBackAndLostIsNotOpen(t *testing.T) {
 func TestOnlyTrimmedCommitsCount(t *testing.T) {
 	b := newBudget(1 << 20)
 	m := newMetrics(prometheus.NewRegistry(), b)
-	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), func() {})
+	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
 	for o := range int64(4000) { // every other one stays open, and they lie far apart
 		s.register(&delivery.Job{Reading: delivery.Reading{Offset: o * 100}})
 		if o%2 == 1 {

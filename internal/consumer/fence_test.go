@@ -32,7 +32,7 @@ func (r *rig) committing(client *broker.Client, member broker.Member, partitions
 	c = newCommitter(client, &membership{member: member, lease: &lease{}}, m, broker.NewHealth(discardLog()))
 	for p := range partitions {
 		at := partition{Topic: r.jobs(), ID: p}
-		src, _ := newSource(at, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), c.kicked.Send)
+		src, _ := newSource(at, delivery.FromIngress, start{committed: true}, b, m, offset.NewOrigins(), &told{}, c.kicked.Send)
 		sources = append(sources, src)
 	}
 	c.sources = func() []*source { return sources }

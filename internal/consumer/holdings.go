@@ -87,7 +87,7 @@ func (l *startOffsets) begin(h *holding, from start) {
 // read reads a partition until it is let go of: one log after the other, each with a source of its own.
 func (t *assignment) read(h *holding, from *start) {
 	for from != nil && !from.held {
-		s, err := newSource(h.partition, h.from, *from, t.budget, t.metrics, t.origins, t.commit.kicked.Send)
+		s, err := newSource(h.partition, h.from, *from, t.budget, t.metrics, t.origins, &t.told, t.commit.kicked.Send)
 		log := t.opt.Logger.With("partition", h.String(), "offset", from.offset)
 		switch {
 		case s == nil: // from the offset alone, all that was sent beyond a paused campaign would be sent again

@@ -3,6 +3,8 @@ package consumer
 import (
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
@@ -19,6 +21,7 @@ func (s *source) grantLane(campaign string, units int64) {
 		return
 	}
 	hash := delivery.CampaignHash(campaign)
+	s.told.note(hash, time.Now())
 	if s.offering {
 		s.early[hash] = units
 	}
@@ -26,6 +29,38 @@ func (s *source) grantLane(campaign string, units int64) {
 		s.wake.Send()
 	}
 }
+
+// told remembers which campaigns any lane of this daemon was told of room for since the last probes. The zero value is ready; it is safe for
+// concurrent use.
+type told struct {
+	mu          sync.Mutex
+	since       time.Time
+	now, before map[uint64]bool
+}
+
+// note records that a lane was told at now.
+func (t *told) note(campaign uint64, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if age := now.Sub(t.since); age > probeEvery {
+		if t.before = t.now; age > 2*probeEvery {
+			t.before = nil
+		}
+		t.since, t.now = now, map[uint64]bool{}
+	}
+	t.now[campaign] = true
+}
+
+// lately reports whether a lane was told within the time between two probes before now, at least.
+func (t *told) lately(campaign uint64, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	age := now.Sub(t.since)
+	return age <= 2*probeEvery && t.now[campaign] || age <= probeEvery && t.before[campaign]
+}
+
+// waits reports whether a campaign waits for its turn among the lanes of this daemon.
+func (s *source) waits(campaign uint64) bool { return s.told.lately(campaign, time.Now()) }
 
 // giveBack takes back a job. If the handler refused or released it, the campaign has only the room granted since the offer. If it was not
 // offered, because an earlier job was refused, that says nothing about room.

@@ -15,8 +15,8 @@ import (
 const (
 	// laneJobs bounds the jobs that one read of a lane offers; the rest of a larger fetch is read again.
 	laneJobs = 1000
-	// probeEvery is how often a campaign left behind with nothing open is offered again without a grant of room. If a grant is lost, its
-	// jobs wait at most this long.
+	// probeEvery is how often a campaign left behind with nothing open is offered again without a grant of room, if no lane was granted any
+	// for it lately. If a grant is lost, its jobs wait at most this long once the other lanes have none of them.
 	probeEvery = 30 * time.Second
 )
 
@@ -53,7 +53,7 @@ func (r *laneReader) turn(ctx context.Context) (worked bool, err error) {
 	r.src.mu.Lock()
 	select {
 	case <-r.probe: // also while the lane is busy
-		r.src.lane.Probe()
+		r.src.lane.Probe(r.src.waits)
 	default:
 	}
 	from, bytes, behind := r.src.lane.Candidate()
@@ -91,7 +91,7 @@ func (r *laneReader) await(ctx context.Context) {
 	case <-r.src.wake:
 	case <-r.probe:
 		r.src.mu.Lock()
-		r.src.lane.Probe()
+		r.src.lane.Probe(r.src.waits)
 		r.src.mu.Unlock()
 	case <-ctx.Done():
 	}

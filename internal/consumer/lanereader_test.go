@@ -18,7 +18,7 @@ import (
 func newLaneReader(log *slog.Logger) *laneReader {
 	b := newBudget(1 << 20)
 	m := newMetrics(prometheus.NewRegistry(), b)
-	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, m, offset.NewOrigins(), func() {})
+	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
 	return &laneReader{reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src}}
 }
 
@@ -111,5 +111,27 @@ func TestADamagedRecordIsLoggedOnce(t *testing.T) {
 	}
 	if len(main.jobs) != 3 || len(catchUp.jobs) != 2 || len(logs.lines("level=ERROR", "lanes/0", "offset=1")) != 1 {
 		t.Errorf("%d and %d jobs, logged: %s", len(main.jobs), len(catchUp.jobs), logs)
+	}
+}
+
+// A campaign is known to wait for its turn for as long as lanes are told of room for it between two probes.
+func TestToldLately(t *testing.T) {
+	var is told
+	at := time.Unix(1_000_000, 0)
+	for i := range 10 {
+		now := at.Add(time.Duration(i) * probeEvery * 2 / 3)
+		is.note(1, now)
+		if i < 3 {
+			is.note(2, now)
+		}
+		if after := now.Add(probeEvery); !is.lately(1, now) || !is.lately(1, after) || is.lately(3, now) {
+			t.Errorf("%d: %v, %v, %v", i, is.lately(1, now), is.lately(1, after), is.lately(3, now))
+		}
+		if is.lately(2, now) && i > 5 {
+			t.Errorf("%d: the other one was told long ago", i)
+		}
+	}
+	if is.lately(1, at.Add(10*probeEvery)) {
+		t.Error("told long ago")
 	}
 }

@@ -32,6 +32,7 @@ type source struct {
 	stage   atomic.Int32    // a stage; changed with the lock
 	wake    retry.Signal    // room was granted, or a lane may have something else to read
 	stands  atomic.Bool     // its reader, of ingress or a timer, waits for anything but records
+	told    *told           // of room
 	repeats *offset.Repeats // recognises records of a lane or a timer that were written twice, because the answer to the first write was lost
 
 	commitAfter time.Time // the committer's: when the next commit may be sent
@@ -98,11 +99,11 @@ type start struct {
 // newSource makes the source of a partition that begins there. If the metadata cannot be read, it returns an error: with a source
 // that begins at the offset, or without one for a lane.
 func newSource(
-	at partition, from delivery.Place, begin start, b *budget, m *metrics, origins *offset.Origins, kick func(),
+	at partition, from delivery.Place, begin start, b *budget, m *metrics, origins *offset.Origins, told *told, kick func(),
 ) (s *source, err error) {
 	s = &source{
 		partition: at, from: from, budget: b.of(from), metrics: m, kick: kick, topic: begin.topic, proven: begin.proven,
-		repeats: offset.NewRepeats(origins), wake: retry.NewSignal(), early: map[uint64]int64{},
+		repeats: offset.NewRepeats(origins), told: told, wake: retry.NewSignal(), early: map[uint64]int64{},
 	}
 	if from == delivery.FromLane {
 		if s.lane, err = offset.RestoreLane(begin.offset, begin.metadata); err != nil {

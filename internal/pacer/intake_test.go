@@ -1,7 +1,9 @@
 package pacer
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +96,44 @@ func TestLanesAreToldOfWhatFits(t *testing.T) {
 	if len(told) == before {
 		t.Error("what lanes have not used in time is not told to others")
 	}
+}
+
+// remnant is a lane with a few jobs of a campaign. It offers them when it is told of room.
+type remnant struct {
+	source
+	daemon *Pacer
+	mu     sync.Mutex
+	left   []*delivery.Job
+}
+
+func (r *remnant) GrantCapacity(_ string, units int64) { go r.offer(units + 1) }
+
+func (r *remnant) offer(units int64) {
+	time.Sleep(3 * time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(int(units), len(r.left))
+	if refused, err := r.daemon.Offer(context.Background(), r.left[:n]); err == nil {
+		r.left = append(refused, r.left[n:]...)
+	}
+}
+
+// TestLanesWithFewJobsAreEnough: a campaign whose backlog lies in many lanes, few jobs in each, is sent at its rate.
+func TestLanesWithFewJobsAreEnough(t *testing.T) {
+	const lanes, each, rate, seconds = 200, 26, 500, 8
+	one(t, newBook(campaign("c", rate)), nil, func(t *testing.T, f *fleet) {
+		for range lanes {
+			r := &remnant{source: source{f.newPartition(delivery.FromLane), delivery.FromLane}, daemon: f.daemons[0]}
+			r.left = jobs(r.partition, delivery.FromLane, "c", 0, each)
+			for _, j := range r.left {
+				j.Source = r
+			}
+			r.offer(each)
+		}
+		before := f.count("c")
+		time.Sleep(seconds * time.Second)
+		atLeast(t, f.count("c")-before, rate*seconds*99/100, "sent")
+	})
 }
 
 // TestCampaignsThatAreResumedTogetherFitIntoMemory: they are told of as much room as there is memory for them all.

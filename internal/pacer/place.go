@@ -98,6 +98,9 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 			p.schedule(q)
 		}
 		p.takes.want(q)
+		if j.From == delivery.FromLane { // one of those that were told of room
+			q.toldUntil = min(q.toldUntil, now.in(leastComing))
+		}
 	case stays:
 		p.awaitCapacity(j, now)
 		p.giveBack(j, now)

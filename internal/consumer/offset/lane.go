@@ -293,13 +293,13 @@ func (l *Lane) GrantCapacity(hash uint64, units int64) bool {
 	return true
 }
 
-// Probe lets every campaign left behind with nothing open be tried once more, whatever its count says. Of the others, a record that is
-// settled will make room.
-func (l *Lane) Probe() {
+// Probe lets every campaign left behind with nothing open be tried once more, by one record, unless it waits for its turn, and also if its
+// count says that nothing is left. Of the others, a record that is settled will make room.
+func (l *Lane) Probe(waits func(campaign uint64) bool) {
 	for _, c := range l.campaigns {
-		c.uncounted = c.behind
-		if c.behind && !c.capped && c.capacity <= 0 && c.open == 0 {
-			c.capacity = c.unasked()
+		c.uncounted = c.behind && c.left == 0
+		if c.behind && !c.capped && c.capacity <= 0 && c.open == 0 && !waits(c.hash) {
+			c.capacity = 1
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (s *readSim) pass(probe bool) {
 		}
 	}
 	if probe {
-		s.Probe()
+		s.Probe(never)
 	}
 	for from, bytes, ok := s.Candidate(); ok; from, bytes, ok = s.Candidate() {
 		got, next := s.readAgain(from, from+min(max(bytes, minFetchBytes), maxFetchBytes)/recordSize)

@@ -224,7 +224,7 @@ func (s *laneSim) finish() {
 			}
 			s.queue[id] = nil
 		}
-		s.Probe()
+		s.Probe(never)
 		if idle && len(s.campaigns) == 0 {
 			break
 		}
@@ -257,7 +257,7 @@ func TestLaneLosesAndRepeatsNothing(t *testing.T) {
 						"settle":  func(*rapid.T) { s.take(s.settle) },
 						"settle2": func(*rapid.T) { s.take(s.settle) },
 						"release": func(*rapid.T) { s.take(release) },
-						"probe":   func(*rapid.T) { s.Probe() },
+						"probe":   func(*rapid.T) { s.Probe(never) },
 						"save":    func(*rapid.T) { s.save() },
 						"crash":   func(*rapid.T) { s.crash() },
 						"":        func(*rapid.T) { s.counts() },
@@ -436,7 +436,7 @@ func TestACappedCampaignIsReadAgainAfterARelease(t *testing.T) {
 	}
 	d.GiveBack(0) // the only open job, which waited for its retry, is given back: the campaign is paused
 	granted := d.GrantCapacity(0, 1000)
-	d.Probe()
+	d.Probe(never)
 	if _, _, ok := d.Candidate(); !ok {
 		t.Errorf("the campaign was granted room (%v) and probed, and is not read: capped %v, %d open", granted, c.capped, d.Open())
 	}
@@ -474,20 +474,27 @@ func TestABrokenCatchUpGoesOn(t *testing.T) {
 }
 
 // TestOnlyWhatHasNothingOpenIsTried: while a record of a campaign is open, its queue will report room. If that report is lost, the
-// campaign is tried once it has nothing open, with a little of its last grant.
+// campaign is tried once it has nothing open, by one record, and not while it waits for its turn.
 func TestOnlyWhatHasNothingOpenIsTried(t *testing.T) {
 	d := drive(make([]uint64, 1000)...)
 	d.readMain(2)
 	d.GiveBack(1) // refused
 	d.readMain(everything)
-	d.Probe()
+	d.Probe(never)
 	if _, _, ok := d.Candidate(); ok {
 		t.Error("tried while a record is open")
 	}
 	d.Settle(0)
-	d.Probe()
+	d.Probe(func(uint64) bool { return true })
+	if _, _, ok := d.Candidate(); ok {
+		t.Error("tried while it waits for its turn")
+	}
+	d.Probe(never)
 	if from, _, ok := d.Candidate(); !ok || from != 1 || d.campaigns[0].capacity != 1 {
 		t.Errorf("from %d, %v, room %d", from, ok, d.campaigns[0].capacity)
+	}
+	if d.campaigns[0].uncounted {
+		t.Error("what is left is looked for beyond its count, which is above zero")
 	}
 }
 
@@ -619,3 +626,6 @@ func TestALaneLeavesItsCommitRoom(t *testing.T) {
 		s.stop(t)
 	}
 }
+
+// never says that no campaign waits for its turn.
+func never(uint64) bool { return false }
