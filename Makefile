@@ -75,8 +75,8 @@ pace: build ## How exactly rates are kept: a table, over real services (FIGURE=n
 
 .PHONY: chaos
 # The table goes to docs/chaos.md when every case ran, or with REPORT=docs/chaos.md; other cases keep their rows there.
-chaos: build ## Break one thing after the other under load, and count (CASE=name for one, ROUNDS=n; docs/chaos.md)
-	$(WITH_SERVICES) CHAOS=full CHAOS_ROUNDS=$(or $(ROUNDS),1) CHAOS_REPORT=$(abspath $(if $(CASE),$(REPORT),docs/chaos.md)) \
+chaos: build ## Break one thing after the other under load, and count (CASE=name for one, ROUNDS=n, LASTS=1h of random faults; docs/chaos.md)
+	$(WITH_SERVICES) CHAOS=full CHAOS_LASTS=$(LASTS) CHAOS_ROUNDS=$(or $(ROUNDS),1) CHAOS_REPORT=$(abspath $(if $(CASE),$(REPORT),docs/chaos.md)) \
 		$(GO_TEST) test -count=1 -timeout 6h -run '^TestChaos$$/$(CASE)' -v .
 
 .PHONY: sinks

@@ -53,11 +53,14 @@ func newProxyAt(t testing.TB, port int, upstream string) *proxy {
 
 // proxiedKafka starts a private Kafka with one more listener, for clients that connect through the proxy: the broker
 // advertises only the proxy's address to them. The brokers' own address bypasses the proxy.
-func proxiedKafka(t testing.TB) (*privateKafka, *proxy) {
+func proxiedKafka(t testing.TB) (*privateKafka, *proxy) { return proxiedSessions(t, "") }
+
+// proxiedSessions is proxiedKafka whose sessions end; "" for never. Clients log in as the user pacer then.
+func proxiedSessions(t testing.TB, milliseconds string) (*privateKafka, *proxy) {
 	t.Helper()
 	listens, told := testservices.FreePort(t), testservices.FreePort(t)
 	network := newProxyAt(t, told, net.JoinHostPort("127.0.0.1", strconv.Itoa(listens)))
-	return freshKafka(t, fmt.Sprintf("PACER_KAFKA_PROXY=%d:%d", listens, told)), network
+	return freshKafka(t, fmt.Sprintf("PACER_KAFKA_PROXY=%d:%d:%s", listens, told, milliseconds)), network
 }
 
 // catalogNetwork is a proxy in front of the stack's database, and the variable that leads a daemon there.

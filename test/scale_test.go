@@ -56,9 +56,9 @@ func scaleRows() (rows []speedRow) {
 		what := fmt.Sprintf("%d campaigns", n)
 		rows = append(rows,
 			speedRow{name: fmt.Sprintf("backlogs-%d-cpu", n), what: what + ": CPU of a job", unit: "µs"},
-			speedRow{name: fmt.Sprintf("backlogs-%d-reads", n), what: "records read for a job"},
+			speedRow{name: fmt.Sprintf("backlogs-%d-reads", n), what: "records read for a job", bound: 5, atMost: true},
 			speedRow{name: fmt.Sprintf("backlogs-%d-memory", n), what: "peak memory", unit: "MiB"},
-			speedRow{name: fmt.Sprintf("backlogs-%d-least", n), what: "least share of a rate", unit: "%"},
+			speedRow{name: fmt.Sprintf("backlogs-%d-least", n), what: "least share of a rate", unit: "%", bound: 95},
 		)
 	}
 	const among = "5,000/s among 10,000 x 1/s"

@@ -99,16 +99,19 @@ kafka_cluster_id() {
 # three seconds; the one that all others share has nine, or a machine that is busy for a moment would fence it.
 #
 # PACER_KAFKA_PROXY=PORT:PROXY adds a listener at PORT for those who come through a proxy at PROXY: they are told the
-# proxy's port as the broker's address, so that all of their connections pass it.
+# proxy's port as the broker's address, so that all of their connections pass it. With PORT:PROXY:MS they log in as the user pacer, with
+# that as the password too, and their sessions end after MS milliseconds unless they log in again.
 kafka_configure() {
-  local port controller listeners advertised protocol=PLAINTEXT session=9000
+  local port controller listeners advertised protocol=PLAINTEXT session=9000 own proxy expires='' proxied=PLAINTEXT
   [ -z "$stack" ] || session=3000
   port=$(port_of kafka)
   controller=$(port_of kafka-controller)
   if secure; then protocol=SECURE; fi
   listeners=$protocol://127.0.0.1:$port advertised=$protocol://127.0.0.1:$port
   if [ -n "${PACER_KAFKA_PROXY:-}" ]; then
-    listeners+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY%:*} advertised+=,PROXIED://127.0.0.1:${PACER_KAFKA_PROXY#*:}
+    IFS=: read -r own proxy expires <<<"$PACER_KAFKA_PROXY"
+    listeners+=,PROXIED://127.0.0.1:$own advertised+=,PROXIED://127.0.0.1:$proxy
+    if [ -n "$expires" ]; then proxied=SASL_PLAINTEXT; fi
   fi
   cat >"$dir/kafka/server.properties" <<PROPERTIES
 process.roles=broker,controller
@@ -118,7 +121,7 @@ listeners=$listeners,CONTROLLER://127.0.0.1:$controller
 advertised.listeners=$advertised
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=$protocol
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,SECURE:SASL_SSL
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:$proxied,SECURE:SASL_SSL
 log.dirs=$(kafka_data)
 log.retention.check.interval.ms=30000
 broker.session.timeout.ms=$session
@@ -133,6 +136,13 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 PROPERTIES
+  if [ -n "$expires" ]; then
+    cat >>"$dir/kafka/server.properties" <<PROPERTIES
+listener.name.proxied.sasl.enabled.mechanisms=PLAIN
+listener.name.proxied.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_pacer="pacer";
+listener.name.proxied.plain.connections.max.reauth.ms=$expires
+PROPERTIES
+  fi
   if secure; then
     secure_kafka >>"$dir/kafka/server.properties"
     secure_kafka_client >"$dir/kafka/client.properties"
