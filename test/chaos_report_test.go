@@ -40,9 +40,9 @@ func (r chaosRow) String() string {
 
 const chaosHeading = `# Chaos
 
-` + "`make chaos`" + ` breaks one thing after the other under load (` + "`CASE=name`" + ` for one case, ` + "`ROUNDS=n`" + ` for several rounds). Daemons are
-processes, Kafka, Redis and PostgreSQL are real servers, and proxies disturb the network. Faults come at random instants. The receivers and the broker
-count the jobs. A short form is part of ` + "`make test`" + `.
+` + "`make chaos`" + ` breaks one thing after the other under load (` + "`CASE=name`" + ` for one case, ` + "`ROUNDS=n`" + ` for several rounds, and
+` + "`CASE=random-faults LASTS=1h`" + ` for faults of all kinds, one after the other). Daemons are processes, Kafka, Redis and PostgreSQL are real
+servers, and proxies disturb the network. Faults come at random instants. The receivers and the broker count the jobs. A short form is part of ` + "`make test`" + `.
 
 | column | counts | must be |
 | --- | --- | --- |
