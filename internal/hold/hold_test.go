@@ -355,7 +355,7 @@ func TestWhatHoldsACampaignOfADestinationThatTakesNothing(t *testing.T) {
 		if a.Cause != tc.want {
 			t.Errorf("%s: %q, want %q", name, a.Cause, tc.want)
 		}
-		const why = "its destination elm does not exist, does not work or is disabled, and keeps what is left; the last failure of elm, at 2026-11-20T11:59:58Z: HTTP 500: upstream exploded"
+		const why = "its destination elm does not exist, does not work, asks to wait or is disabled, and keeps what is left; the last failure of elm, at 2026-11-20T11:59:58Z: HTTP 500: upstream exploded"
 		if a.Cause == Gate && (whyOf(a) != why || remedyOf(a) != "create, repair or enable it: pacer destination show elm" || !a.Until.IsZero()) {
 			t.Errorf("%s: %s; %s", name, whyOf(a), remedyOf(a))
 		}

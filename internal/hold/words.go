@@ -130,7 +130,7 @@ func (a *Answer) laneWhy() string {
 
 func (a *Answer) gateWords() (why, remedy string) {
 	if a.destination != "" {
-		return fmt.Sprintf("its destination %s does not exist, does not work or is disabled, and keeps what is left", a.destination),
+		return fmt.Sprintf("its destination %s does not exist, does not work, asks to wait or is disabled, and keeps what is left", a.destination),
 			"create, repair or enable it: pacer destination show " + a.destination
 	}
 	because, tried := "as the sink does not work", "; one job a second is tried"

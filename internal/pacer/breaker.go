@@ -73,6 +73,11 @@ func (b *breaker) isHeld() bool {
 	return r.failures > 0 && r.failures >= r.hold || b.tripped && b.cause == delivery.GateRefused
 }
 
+// takesNothing reports whether that is worth telling: the scope does not work, or asks to wait and has taken no job for a minute.
+func (b *breaker) takesNothing(now int64) bool {
+	return b.tripped && (b.cause != delivery.GateThrottled || now-b.trippedAt >= time.Minute.Microseconds())
+}
+
 // troubled reports whether something is known that must not be forgotten.
 func (b *breaker) troubled(now int64) bool {
 	return b.tripped || b.openUntil > now || b.failures > 0 || b.refusals.failures > 0

@@ -80,7 +80,7 @@ func (k keeper) lasts(now instant) bool {
 	case k.absent:
 		return k.at > now.local-time.Minute.Microseconds()
 	}
-	return (k.set.Disabled || k.tripped && k.cause != delivery.GateThrottled) && k.at > now.local-2*mostApart.Microseconds()
+	return (k.set.Disabled || k.takesNothing(now.local)) && k.at > now.local-2*mostApart.Microseconds()
 }
 
 // limitsOf reads what is set for a destination. If it was changed, all begins anew: another address may work, and a user who enables it

@@ -179,7 +179,7 @@ func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 			case q.campaign == nil:
 			case c.isHeld():
 				list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: now.timeOf(c.refusals.since)})
-			case c.tripped && c.cause != delivery.GateThrottled:
+			case c.takesNothing(now.local):
 				list = append(list, delivery.Trouble{Campaign: q.id, Since: now.timeOf(c.trippedAt)})
 			}
 		}

@@ -269,6 +269,32 @@ func TestScopesOfThrottling(t *testing.T) {
 	}
 }
 
+// TestALongThrottleIsATrouble: the sink has asked a campaign, or a destination, to wait for more than a minute and has taken nothing meanwhile.
+// Then that is why nothing is sent. A short wait is no trouble.
+func TestALongThrottleIsATrouble(t *testing.T) {
+	for scope, want := range map[delivery.Scope]delivery.Trouble{
+		delivery.ScopeCampaign:    {Campaign: "c"},
+		delivery.ScopeDestination: {Campaign: "c", Destination: "busy"},
+	} {
+		one(t, newBook(campaign("c", 100)), withShops(&shops{}), func(t *testing.T, f *fleet) {
+			f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 20 * time.Second}))
+			defer f.timers(t.Context(), 0)()
+			f.offer(t, named(jobs(newPartition("lane/c"), delivery.FromLane, "c", 0, 100), want.Destination))
+			time.Sleep(30 * time.Second)
+			exactly(t, len(f.troubles(t)), 0, "troubles after half a minute")
+			time.Sleep(time.Minute)
+			list := f.troubles(t)
+			if len(list) == 1 {
+				list[0].Since = time.Time{}
+			}
+			exactly(t, fmt.Sprint(list), fmt.Sprint([]delivery.Trouble{want}), "troubles")
+			f.receiver.setAnswer(nil)
+			time.Sleep(time.Minute)
+			exactly(t, len(f.troubles(t)), 0, "troubles once jobs are taken")
+		})
+	}
+}
+
 // A gate opened in the store is open in the daemon whose destination asked for the wait.
 func TestAGateIsOpenedByHand(t *testing.T) {
 	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
