@@ -154,9 +154,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.pacer, err = d.newPacer(attempts); err != nil {
-		return nil, err
-	}
+	d.pacer = d.newPacer(attempts)
 	d.consumer = d.newConsumer(filter)
 	d.health = newHealth(parts.storeUp(parts.Redis), parts.Kafka.Ping, parts.Catalog.Snapshot, parts.Log, parts.Registry)
 	promauto.With(parts.Registry).NewGaugeFunc(prometheus.GaugeOpts{

@@ -69,7 +69,7 @@ func (d *Daemon) newAttempts() (attempts pacer.Sinks, filter *dedupe.Ledger, err
 	return attempts, filter, nil
 }
 
-func (d *Daemon) newPacer(attempts pacer.Sinks) (*pacer.Pacer, error) {
+func (d *Daemon) newPacer(attempts pacer.Sinks) *pacer.Pacer {
 	var limiter pacer.Limiter = d.limits
 	if d.parts.WrapLimiter != nil {
 		limiter = d.parts.WrapLimiter(limiter)

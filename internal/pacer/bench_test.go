@@ -29,13 +29,10 @@ func BenchmarkOfferToSettle(b *testing.B) {
 	c := campaign("c", 50_000)
 	book := newBook(c)
 	s := newStore(func() time.Duration { return 200 * time.Microsecond }).client()
-	o := Defaults()
+	o := settings()
 	o.Limiter, o.Gates, o.Sinks, o.Requeuer, o.Catalog = s, s, quick{}, &outbox{}, book
-	o.MaxOpenAge, o.LateTolerance, o.Destinations = time.Hour, time.Second, nowhere
-	p, err := New(o)
-	if err != nil {
-		b.Fatal(err)
-	}
+	o.MaxOpenAge, o.LateTolerance = time.Hour, time.Second
+	p := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -25,7 +25,7 @@ func instantAt(d time.Duration) instant {
 
 func testCampaigns(t testing.TB, resolve func(*delivery.Campaign) *sinkState) campaigns {
 	t.Helper()
-	c := newCounts(prometheus.NewRegistry(), nil, nil)
+	c := newCounts(prometheus.NewRegistry(), anyOf, nil)
 	return newCampaigns(resolve, c)
 }
 

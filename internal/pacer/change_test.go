@@ -217,7 +217,7 @@ func TestSchedulesAreForgotten(t *testing.T) {
 // BenchmarkManySchedules: within a minute the hours of ten thousand campaigns change.
 func BenchmarkManySchedules(b *testing.B) {
 	hours := localHours(b, 9*60, 21*60)
-	m := newCounts(prometheus.NewRegistry(), nil, nil)
+	m := newCounts(prometheus.NewRegistry(), anyOf, nil)
 	s := newCampaigns(func(*delivery.Campaign) *sinkState { return nil }, m)
 	s.snapshot = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}
 	now := instant{wall: time.Now()}

@@ -40,10 +40,10 @@ const answersEvery = 30 * time.Second
 // others is the label of all campaigns without series of their own.
 const others = "(others)"
 
-// newCounts makes counts that have series for the campaigns that shows tells; nil: for all. Of destinations, those with a row have accounts.
+// newCounts makes counts that have series for the campaigns that shows tells. Of destinations, those with a row have accounts.
 func newCounts(r prometheus.Registerer, shows, hasRow func(string) bool) *counts {
 	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*destinationAccount{}, hasRow: hasRow}
-	c.shows = func(campaign string) bool { return campaign != others && (shows == nil || shows(campaign)) }
+	c.shows = func(campaign string) bool { return campaign != others && shows(campaign) }
 	r.MustRegister(c)
 	return c
 }

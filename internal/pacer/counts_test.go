@@ -71,7 +71,7 @@ func TestCountsOfOthers(t *testing.T) {
 // TestACampaignWithTheNameOfTheOthers has no series of its own: with two of the same labels, no metric at all would be shown.
 func TestACampaignWithTheNameOfTheOthers(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := newCounts(reg, nil, nil)
+	c := newCounts(reg, anyOf, nil)
 	c.settle(others, delivery.OutcomeDelivered)
 	families, err := reg.Gather()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestACampaignWithTheNameOfTheOthers(t *testing.T) {
 
 // TestAScrapeIsNotWaitedFor: the scheduler gets an account while a slow reader reads the series.
 func TestAScrapeIsNotWaitedFor(t *testing.T) {
-	c := newCounts(prometheus.NewRegistry(), nil, nil)
+	c := newCounts(prometheus.NewRegistry(), anyOf, nil)
 	c.know("a")
 	series := make(chan prometheus.Metric)
 	go func() { defer close(series); c.Collect(series) }()
@@ -148,7 +148,7 @@ func TestFewJobsThatAllFailAreNoticed(t *testing.T) {
 // TestAnswersAreTold: those of a destination with a row, at once when they mean something else, and otherwise every half minute.
 func TestAnswersAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCounts(prometheus.NewRegistry(), nil, func(id string) bool { return id == "shop" })
+		c := newCounts(prometheus.NewRegistry(), anyOf, func(id string) bool { return id == "shop" })
 		n := 0
 		answer := func(destination string, class delivery.ResultClass) {
 			n++
@@ -199,7 +199,7 @@ func TestAnswersAreTold(t *testing.T) {
 
 // TestJobsAreCountedByDestination: by those with a row, however many others there are. One that was forgotten begins anew, long after its last job.
 func TestJobsAreCountedByDestination(t *testing.T) {
-	c := newCounts(prometheus.NewRegistry(), nil, func(id string) bool { return !strings.HasPrefix(id, "none") })
+	c := newCounts(prometheus.NewRegistry(), anyOf, func(id string) bool { return !strings.HasPrefix(id, "none") })
 	receipt := c.Receipt(newPartition("jobs/0"))
 	settle := func(destination string, outcomes ...delivery.Outcome) {
 		for _, o := range outcomes {
@@ -242,7 +242,7 @@ func TestJobsAreCountedByDestination(t *testing.T) {
 // countsOf makes counts of n campaigns, each with one delivered job.
 func countsOf(campaigns int) (*counts, *prometheus.Registry) {
 	reg := prometheus.NewPedanticRegistry()
-	c := newCounts(reg, nil, nil)
+	c := newCounts(reg, anyOf, nil)
 	for i := range campaigns {
 		c.settle(fmt.Sprintf("campaign-%05d", i), delivery.OutcomeDelivered)
 	}

@@ -52,15 +52,12 @@ const cancelledSendsEnd = time.Second
 // disown drops every job that is not in flight if they belong to other daemons by now, and reports whether they do. A drain
 // follows.
 func (p *Pacer) disown(now instant) bool {
-	if p.owns(now) {
+	if p.opt.Owns(now.wall) {
 		return false
 	}
 	p.empty(now)
 	return true
 }
-
-// owns reports whether the jobs here are this daemon's.
-func (p *Pacer) owns(now instant) bool { return p.opt.Owns == nil || p.opt.Owns(now.wall) }
 
 // empty lets go of every job that is not in flight and hands all slots back.
 func (p *Pacer) empty(now instant) {

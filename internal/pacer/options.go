@@ -1,10 +1,7 @@
 package pacer
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -90,7 +87,7 @@ type Catalog interface {
 	Subscribe() <-chan struct{}
 }
 
-// Options of a Pacer. The collaborators, durations and counts are required; Defaults has those stated.
+// Options of a Pacer. All are required, unless stated otherwise; Defaults has the values in comments.
 type Options struct {
 	Limiter  Limiter
 	Gates    Gates
@@ -98,17 +95,16 @@ type Options struct {
 	Requeuer Requeuer
 	Catalog  Catalog
 	Keys     Keys // nil: no campaign has keyed quotas
-	// Backlog returns about how many jobs of a campaign wait in lanes; nil: none is known of.
+	// Backlog returns about how many jobs of a campaign wait in lanes.
 	Backlog func(campaign string) int64
-	// Fleet is how many daemons there are, as far as known; nil: not at all.
+	// Fleet is how many daemons there are; 0: not known.
 	Fleet func() int
 
 	// Destinations returns a function that finds the destination of a job whose record names none. The function returns "" if it finds none.
 	// It is nil if the sink has no destinations of its own. It is called by the goroutines that offer jobs.
 	Destinations func(sink string) func(*delivery.Job) string
 	// DestinationLimits returns what is set for a destination. It is called for each job, often, and never blocks.
-	DestinationLimits func(sink, destination string) DestinationLimits
-	// DestinationReports are told what becomes of destinations; nil for none.
+	DestinationLimits  func(sink, destination string) DestinationLimits
 	DestinationReports DestinationReports
 
 	MinQuantum     time.Duration // 25 ms; the stretch of a timeline asked for at once
@@ -124,17 +120,17 @@ type Options struct {
 	MaxRetryAfter map[string]time.Duration
 	// FollowUps is how many calls a second may be made for steps after the first of requests, by sink; 100 where it is not set.
 	FollowUps map[string]int
-	// Owns reports whether the jobs that were offered are still this daemon's at now; nil for always. If not, those that
-	// wait are dropped, and none is accepted until they are again.
+	// Owns reports whether the jobs that were offered are still this daemon's at now. If not, those that wait are dropped, and none is
+	// accepted until they are again.
 	Owns func(now time.Time) bool
-	// Missing returns why a sink has no destination for a job, and what to do, in one line; "" if it has one. nil: it always has. It is
-	// called from Run, for each job.
+	// Missing returns why a sink has no destination for a job, and what to do, in one line; "" if it has one. It is called
+	// from Run, for each job.
 	Missing func(sink string, j *delivery.Job) string
-	// Shows reports whether a campaign has series of its own in the metrics; nil for always. It is called concurrently.
+	// Shows reports whether a campaign has series of its own in the metrics. It is called concurrently.
 	Shows func(campaign string) bool
 
-	Logger     *slog.Logger          // slog.Default()
-	Registerer prometheus.Registerer // a registry of its own
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 // Retry is the back-off of attempts that failed for now.
@@ -166,25 +162,4 @@ func Defaults() Options {
 		UnknownGrace: 10 * time.Minute,
 		Retry:        Retry{MaxAttempts: 8, Initial: 5 * time.Second, Max: 30 * time.Minute, Jitter: 0.2},
 	}
-}
-
-// validate also fills in the logger and the registerer.
-func (o *Options) validate() error {
-	if o.MinQuantum < 10*time.Millisecond || o.MaxQuantum < o.MinQuantum {
-		return errors.New("pacing.min_quantum must be at least 10ms and at most pacing.max_quantum")
-	}
-	if o.Retry.Jitter < 0 || o.Retry.Jitter > retry.MaxJitter {
-		return fmt.Errorf("retry.jitter must be between 0 and %v", retry.MaxJitter)
-	}
-	if o.Backlog == nil {
-		o.Backlog = func(string) int64 { return 0 }
-	}
-	if o.Fleet == nil {
-		o.Fleet = func() int { return 0 }
-	}
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	if o.Registerer == nil {
-		o.Registerer = prometheus.NewRegistry()
-	}
-	return nil
 }

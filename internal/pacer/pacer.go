@@ -26,10 +26,7 @@ type Pacer struct {
 }
 
 // New makes a Pacer; it starts nothing.
-func New(o Options) (*Pacer, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
+func New(o Options) *Pacer {
 	hasRow := func(destination string) bool { return o.Catalog.Snapshot().Destination(destination) != nil }
 	p := &Pacer{counts: newCounts(o.Registerer, o.Shows, hasRow), answered: newDestinationCounts(o.Registerer)}
 	p.opt, p.metrics, p.localClock, p.inbox = o, newMetrics(o.Registerer), localClock{start: time.Now()}, newInbox()
@@ -47,7 +44,7 @@ func New(o Options) (*Pacer, error) {
 			p.answered.begin(id)
 		}
 	}
-	return p, nil
+	return p
 }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -31,6 +32,19 @@ type fleet struct {
 	partitions int           // that newPartition has made
 }
 
+// settings are those of a daemon that is alone, without what a test sets.
+func settings() Options {
+	o := Defaults()
+	o.Backlog, o.Fleet = func(string) int64 { return 0 }, func() int { return 0 }
+	o.Owns, o.Shows = func(time.Time) bool { return true }, anyOf
+	o.Destinations, o.DestinationReports, o.Missing = nowhere, &reports{}, func(string, *delivery.Job) string { return "" }
+	o.Logger, o.Registerer = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	return o
+}
+
+// anyOf says yes to all.
+func anyOf(string) bool { return true }
+
 func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options)) *fleet {
 	b.snapshot.LoadedAt = time.Now() // the bubble's time
 	f := &fleet{store: newStore(latency), receiver: newReceiver(), book: b}
@@ -38,17 +52,14 @@ func newFleet(n int, latency func() time.Duration, b *book, adjust func(*Options
 	var running sync.WaitGroup
 	for i := range n {
 		c, out := f.store.client(), &outbox{}
-		o := Defaults()
+		o := settings()
 		o.Limiter, o.Gates, o.Sinks, o.Requeuer, o.Catalog = c, c, daemonSinks{f.receiver, i}, out, b
 		o.Backlog = b.backlog
-		o.Retry.Jitter, o.Logger, o.Destinations = 0, slog.New(slog.DiscardHandler), nowhere
+		o.Retry.Jitter = 0
 		if adjust != nil {
 			adjust(&o)
 		}
-		p, err := New(o)
-		if err != nil {
-			panic(err)
-		}
+		p := New(o)
 		f.outboxes = append(f.outboxes, out)
 		f.daemons = append(f.daemons, p)
 		running.Go(func() { _ = p.Run(ctx) })

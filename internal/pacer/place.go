@@ -203,18 +203,16 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if s == held {
 		return overflow(j, c, now)
 	}
-	if p.opt.Missing != nil {
-		if detail := p.opt.Missing(e.sink.id, j); detail != "" {
-			const why = delivery.ReasonUnknownDestination
-			if id, _ := j.DestinationAt(e.sink.id); id != "" {
-				d := &destination{destinationKey: destinationKey{e.sink.id, id}, breaker: breaker{trippedAt: now.local}}
-				p.destinations.keep(j, keeper{d, now.local, true}, now)
-			}
-			if seen := j.FirstRead; j.Reason != string(why) && !seen.IsZero() && now.wall.Sub(seen) > p.opt.UnknownGrace {
-				return toTimer(why, now.wall.Add(p.opt.UnknownGrace)) // the row may have been there until now
-			}
-			return p.awaitRow(j, true, why, detail, now)
+	if detail := p.opt.Missing(e.sink.id, j); detail != "" {
+		const why = delivery.ReasonUnknownDestination
+		if id, _ := j.DestinationAt(e.sink.id); id != "" {
+			d := &destination{destinationKey: destinationKey{e.sink.id, id}, breaker: breaker{trippedAt: now.local}}
+			p.destinations.keep(j, keeper{d, now.local, true}, now)
 		}
+		if seen := j.FirstRead; j.Reason != string(why) && !seen.IsZero() && now.wall.Sub(seen) > p.opt.UnknownGrace {
+			return toTimer(why, now.wall.Add(p.opt.UnknownGrace)) // the row may have been there until now
+		}
+		return p.awaitRow(j, true, why, detail, now)
 	}
 	if d := p.closedTo(e.sink, j, now); d != nil {
 		return p.apart(p.queue(e), d, j, false, now)

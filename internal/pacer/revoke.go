@@ -21,7 +21,7 @@ func (p *Pacer) letGo(j *delivery.Job, now instant) {
 		why = delivery.ReasonRetry
 	}
 	switch leaving, left := j.Source.Revoked(); {
-	case (tried(j) || j.HadTurn() && due.After(now.wall)) && !left && p.owns(now):
+	case (tried(j) || j.HadTurn() && due.After(now.wall)) && !left && p.opt.Owns(now.wall):
 		p.opt.Requeuer.Put(j, toTimer(why, due).Reroute)
 	case leaving || left:
 		j.Source.Drop(j.Offset)

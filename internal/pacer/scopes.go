@@ -109,19 +109,17 @@ func (v *judge) logOpened(x *sent, in delivery.Scope, asked time.Duration, since
 // reportFailing reports that a destination does not work, with each call that shows it.
 func (x *sent) reportFailing(reports DestinationReports, now instant) {
 	d := x.destination
-	switch {
-	case reports == nil:
-	case x.result.Gone:
+	if x.result.Gone {
 		reports.Gone(x.sink.id, d.name, x.result.Detail)
-	default:
-		since := now.local
-		for _, s := range []*failureRun{&d.failureRun, &d.refusals} {
-			if s.failures > 0 {
-				since = min(since, s.since)
-			}
-		}
-		reports.Fails(x.sink.id, d.name, now.wall.Add(-time.Duration(now.local-since)*time.Microsecond), x.result.Detail)
+		return
 	}
+	since := now.local
+	for _, s := range []*failureRun{&d.failureRun, &d.refusals} {
+		if s.failures > 0 {
+			since = min(since, s.since)
+		}
+	}
+	reports.Fails(x.sink.id, d.name, now.timeOf(since), x.result.Detail)
 }
 
 // succeeded records that a scope has answered as it should.

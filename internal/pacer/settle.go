@@ -110,8 +110,8 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 
 // noteSuccess records that the job's destination, campaign and sink have taken it: their breakers close.
 func (v *judge) noteSuccess(x *sent, now instant) {
-	if r := v.opt.DestinationReports; r != nil && x.destination != nil {
-		r.Works(x.sink.id, x.destination.name)
+	if x.destination != nil {
+		v.opt.DestinationReports.Works(x.sink.id, x.destination.name)
 	}
 	if e := v.campaigns.byID[x.queue.id]; e != nil {
 		e.account.Succeeded(now.wall)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
-	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -394,17 +393,6 @@ func TestNewJobsGoOnceAGateIsOpened(t *testing.T) {
 				exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "new jobs that are sent")
 			})
 		})
-	}
-}
-
-// Whatever the configuration allows is accepted.
-func TestJitterHasOneBound(t *testing.T) {
-	for jitter, ok := range map[float64]bool{0: true, retry.MaxJitter: true, retry.MaxJitter + 0.01: false, -0.01: false} {
-		o := Defaults()
-		o.Retry.Jitter = jitter
-		if err := o.validate(); (err == nil) != ok {
-			t.Errorf("jitter %v: %v", jitter, err)
-		}
 	}
 }
 

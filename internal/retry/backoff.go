@@ -12,11 +12,8 @@ import (
 type Backoff struct {
 	Initial time.Duration
 	Max     time.Duration
-	Jitter  float64 // 0 (none) to MaxJitter
+	Jitter  float64 // 0 for none, to 1: waits of nothing to twice as long as planned
 }
-
-// MaxJitter is the largest jitter: waits of nothing to twice as long as planned.
-const MaxJitter = 1.0
 
 // Delay is how long to wait after that many failures in a row; fewer than one count as one. It never exceeds
 // Max * (1 + Jitter).
