@@ -51,9 +51,8 @@ type MemoryJobs struct {
 // Trouble is that a sink takes no jobs of a campaign from this daemon. One a second is tried.
 type Trouble struct {
 	Campaign    string
-	Refused     bool      // they are refused for good; else they fail
-	Since       time.Time // when the first of them failed, or was refused
-	Destination string    // that takes no jobs and keeps some of the campaign; "": the sink takes none
+	Refused     bool   // they are refused for good; else they fail
+	Destination string // that takes no jobs and keeps some of the campaign; "": the sink takes none
 }
 
 // Settled counts the jobs of one campaign or destination whose outcome is durable, by outcome. Those that were moved or found to be duplicates are not in it.

@@ -64,9 +64,6 @@ func (p *placing) destinationOf(s *sinkState, j *delivery.Job, now instant) *des
 func (l *destinations) keep(j *delivery.Job, is keeper, now instant) {
 	was := l.keeps[j.Campaign]
 	if is.lasts(now) && (!was.lasts(now) || was.destinationKey == is.destinationKey) {
-		if is.absent && was.absent {
-			is.destination = was.destination // since when it was missed
-		}
 		l.keeps[strings.Clone(j.Campaign)] = is
 	}
 }

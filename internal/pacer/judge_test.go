@@ -305,7 +305,7 @@ func TestRefusalsInARowHoldACampaign(t *testing.T) {
 		}
 		log.says(t, "level=ERROR", 1)
 		held := f.troubles(t)
-		if len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused || time.Since(held[0].Since).Round(time.Second) != 10*time.Second {
+		if len(held) != 1 || held[0].Campaign != "c" || !held[0].Refused {
 			t.Errorf("%+v", held)
 		}
 		f.receiver.setAnswer(nil)

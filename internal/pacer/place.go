@@ -206,7 +206,7 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	if detail := p.opt.Missing(e.sink.id, j); detail != "" {
 		const why = delivery.ReasonUnknownDestination
 		if id, _ := j.DestinationAt(e.sink.id); id != "" {
-			d := &destination{destinationKey: destinationKey{e.sink.id, id}, breaker: breaker{trippedAt: now.local}}
+			d := &destination{destinationKey: destinationKey{e.sink.id, id}}
 			p.destinations.keep(j, keeper{d, now.local, true}, now)
 		}
 		if seen := j.FirstRead; j.Reason != string(why) && !seen.IsZero() && now.wall.Sub(seen) > p.opt.UnknownGrace {

@@ -172,15 +172,11 @@ func (p *Pacer) Troubles(ctx context.Context) ([]delivery.Trouble, error) {
 	return inTurn(ctx, p, func(now instant) (list []delivery.Trouble) {
 		maps.DeleteFunc(p.destinations.keeps, func(_ string, k keeper) bool { return !k.lasts(now) })
 		for id, k := range p.destinations.keeps {
-			list = append(list, delivery.Trouble{Campaign: id, Destination: k.name, Since: now.timeOf(k.trippedAt)})
+			list = append(list, delivery.Trouble{Campaign: id, Destination: k.name})
 		}
 		for _, q := range p.queues.list {
-			switch c := &q.circuit; {
-			case q.campaign == nil:
-			case c.isHeld():
-				list = append(list, delivery.Trouble{Campaign: q.id, Refused: true, Since: now.timeOf(c.refusals.since)})
-			case c.takesNothing(now.local):
-				list = append(list, delivery.Trouble{Campaign: q.id, Since: now.timeOf(c.trippedAt)})
+			if c := &q.circuit; q.campaign != nil && (c.isHeld() || c.takesNothing(now.local)) {
+				list = append(list, delivery.Trouble{Campaign: q.id, Refused: c.isHeld()})
 			}
 		}
 		return list

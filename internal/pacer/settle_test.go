@@ -282,11 +282,7 @@ func TestALongThrottleIsATrouble(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			exactly(t, len(f.troubles(t)), 0, "troubles after half a minute")
 			time.Sleep(time.Minute)
-			list := f.troubles(t)
-			if len(list) == 1 {
-				list[0].Since = time.Time{}
-			}
-			exactly(t, fmt.Sprint(list), fmt.Sprint([]delivery.Trouble{want}), "troubles")
+			exactly(t, fmt.Sprint(f.troubles(t)), fmt.Sprint([]delivery.Trouble{want}), "troubles")
 			f.receiver.setAnswer(nil)
 			time.Sleep(time.Minute)
 			exactly(t, len(f.troubles(t)), 0, "troubles once jobs are taken")

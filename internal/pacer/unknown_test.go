@@ -152,13 +152,12 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		waits := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination)
 		exactly(t, f.count("c"), 5, "sent")
 		exactly(t, waits, 5, "in timers")
-		began := time.Now().Add(-time.Second)
 		f.offer(t, named(20, true))
 		time.Sleep(time.Second)
 		waits += 5
 		list, err := f.daemons[0].Troubles(t.Context())
-		if err != nil || len(list) != 1 || list[0].Destination != "shop" || list[0].Since.Sub(began).Abs() > 10*time.Millisecond {
-			t.Errorf("what keeps the campaign's jobs: %+v, since %s, %v", list, began, err)
+		if err != nil || len(list) != 1 || list[0].Destination != "shop" {
+			t.Errorf("what keeps the campaign's jobs: %+v, %v", list, err)
 		}
 		time.Sleep(9 * time.Minute)
 		f.book.reload()

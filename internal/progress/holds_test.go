@@ -220,7 +220,7 @@ func TestAllKnowSinceWhen(t *testing.T) {
 	snapshot := catalogOf(c, campaign("behind", 10, 1))
 	a, b := newMember("a", exchange, newShelf(), snapshot), newMember("b", exchange, newShelf(), snapshot)
 	a.lane(1, 0, "c", 100)
-	b.troubles = []delivery.Trouble{{Campaign: "behind", Refused: true, Since: time.Now()}}
+	b.troubles = []delivery.Trouble{{Campaign: "behind", Refused: true}}
 	a.exchange(t.Context())
 	begun := a.holds.held["c"].answer.Since.Add(-time.Hour)
 	a.holds.held["c"].answer.Since = begun // it has been so for long
@@ -368,7 +368,7 @@ func TestWhatADestinationKeepsHasNoEnd(t *testing.T) {
 		hash := delivery.CampaignHash("elm-news")
 		m.lanes.Timers = []delivery.CampaignCount{{Campaign: hash, Jobs: 100, Unread: 100, Retrying: 100, Due: time.Now().Add(95 * time.Second).UnixMicro()}}
 		m.direct("mixed", 100)
-		m.troubles = []delivery.Trouble{{Campaign: "elm-news", Destination: "elm", Since: time.Now()}, {Campaign: "mixed", Destination: "elm", Since: time.Now()}}
+		m.troubles = []delivery.Trouble{{Campaign: "elm-news", Destination: "elm"}, {Campaign: "mixed", Destination: "elm"}}
 		m.exchange(t.Context())
 		a, held := m.holds.of("elm-news")
 		why, _ := a.Words()

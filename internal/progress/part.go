@@ -193,7 +193,7 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	}
 	troubles, err := t.opt.Work.Troubles(ctx)
 	for _, s := range troubles {
-		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Since: s.Since.UnixMicro(), Destination: s.Destination}
+		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Destination: s.Destination}
 		if s.Refused {
 			n.Cause = hold.Refused
 		} else if s.Destination != "" {

@@ -106,8 +106,8 @@ func (m *merger) merge(parts []reported) *part {
 		for destination, n := range p.AtDestinations {
 			at[destination] += n
 		}
-		for _, n := range p.Stuck {
-			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(n.Since, before.Since)) < 0 {
+		for _, n := range p.Stuck { // of several notes, what refuses for good comes first
+			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(before.Cause, n.Cause)) < 0 {
 				stuck[n.Campaign] = n
 			}
 		}
