@@ -186,7 +186,7 @@ func (p *placing) decide(j *delivery.Job, now instant) placement {
 	case s == completed:
 		return dead(delivery.ReasonExpired, delivery.DetailCompleted)
 	case j.Expired(now.wall):
-		return dead(delivery.ReasonExpired, "expires-at or the campaign's job_ttl has passed")
+		return late()
 	case j.State != nil:
 		return p.decideStep(j, e, now)
 	case j.Weight > p.opt.MaxWeight || j.Weight > maxUnits(c):

@@ -53,19 +53,10 @@ func (s *traced) Deliver(ctx context.Context, id string, job *delivery.Job) deli
 	if result.Status > 0 {
 		span.SetAttributes(attribute.Int("http.response.status_code", result.Status))
 	}
-	if failed(result.Class) {
+	if result.Class.Fails() || result.Class == delivery.Interrupted { // it was sent, and has not arrived
 		span.SetStatus(codes.Error, result.Detail)
 	}
 	return result
-}
-
-// failed reports whether an attempt is shown as an error: it was made, and the job has not arrived.
-func failed(class delivery.ResultClass) bool {
-	switch class {
-	case delivery.Permanent, delivery.Temporary, delivery.Throttled, delivery.Unreachable, delivery.Misconfigured, delivery.Interrupted:
-		return true
-	}
-	return false
 }
 
 // about says what is sent, and how long it has waited.
