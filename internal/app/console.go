@@ -135,19 +135,7 @@ func (s *Services) DestinationFault(row *delivery.Destination) string {
 	if row.Disabled() || len(s.Config.Sinks) == 0 || s.Config.Fault(config.NeedSinks) != nil {
 		return ""
 	}
-	tables := sink.Tables{}
-	for name, cfg := range s.Config.Sinks {
-		if !cfg.Entry().Destinations {
-			continue
-		}
-		entry, err := sink.Open(cfg, sink.Host{Version: Version, Logger: s.Log})
-		if err != nil {
-			return "" // that is no fault of the row's
-		}
-		tables.Add(name, cfg, entry.Sink)
-		defer func() { _ = entry.Sink.Close() }() // it has opened no connection
-	}
-	if _, err := tables.For(row); err != nil {
+	if _, err := s.sinkOf(s.Config, row); err != nil {
 		return err.Error()
 	}
 	return ""

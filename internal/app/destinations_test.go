@@ -37,11 +37,11 @@ func TestTheSinkOfATest(t *testing.T) {
 	s := &Services{Log: slog.New(slog.DiscardHandler)}
 	cfg := &config.Config{Sinks: map[string]sink.Config{"a-plain": sinkhttp.Default(), "b": first, "c": second}}
 	for url, want := range map[string]string{"https://shop.example/hook": "b", "http://shop.example/hook": "c", "": "b"} {
-		if got := s.sinkOf(cfg, &delivery.Destination{ID: "shop", URL: url}); got != want {
+		if got, _ := s.sinkOf(cfg, &delivery.Destination{ID: "shop", URL: url}); got != want {
 			t.Errorf("%q: %s, want %s", url, got, want)
 		}
 	}
-	if got := s.sinkOf(cfg, &delivery.Destination{ID: "shop", Sink: "c"}); got != "c" {
+	if got, _ := s.sinkOf(cfg, &delivery.Destination{ID: "shop", Sink: "c"}); got != "c" {
 		t.Errorf("%s, want the one that the row names", got)
 	}
 }

@@ -88,8 +88,8 @@ func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Contex
 		}
 		cfg := s.latest()
 		d := row.Destination()
-		d.DisabledAt = 0 // to find out whether it may be enabled
-		name := s.sinkOf(cfg, d)
+		d.DisabledAt = 0            // to find out whether it may be enabled
+		name, _ := s.sinkOf(cfg, d) // the trial says what is wrong
 		if _, ok := cfg.Sinks[name]; !ok {
 			return nil, view.Fault(catalog.ErrInvalid, "no sink that sends to destination %s is in the configuration of this process", id)
 		}
@@ -105,27 +105,20 @@ func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Contex
 	}
 }
 
-// sinkOf returns the sink that sends to a row: the one that it names, or else the first that can. If none can, the first one says why.
-func (s *Services) sinkOf(cfg *config.Config, row *delivery.Destination) (name string) {
-	if row.Sink != "" {
-		return row.Sink
-	}
-	for _, one := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-		if !cfg.Sinks[one].Entry().Destinations {
+// sinkOf returns the sink that sends to a row: the one that it names, or else the first that can. The error is why nothing is sent to it; it is nil
+// if that is not known, since a sink cannot be opened.
+func (s *Services) sinkOf(cfg *config.Config, row *delivery.Destination) (string, error) {
+	tables := sink.Tables{}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
+		if !cfg.Sinks[name].Entry().Destinations {
 			continue
 		}
-		name = cmp.Or(name, one)
-		entry, err := sink.Open(cfg.Sinks[one], sink.Host{Version: Version, Logger: s.Log})
+		entry, err := sink.Open(cfg.Sinks[name], sink.Host{Version: Version, Logger: s.Log})
 		if err != nil {
-			continue
+			return cmp.Or(row.Sink, name), nil
 		}
-		table := sink.Tables{}
-		table.Add(one, cfg.Sinks[one], entry.Sink)
-		_, err = table.For(row)
-		_ = entry.Sink.Close() // it has opened no connection
-		if err == nil {
-			return one
-		}
+		defer func() { _ = entry.Sink.Close() }() // it has opened no connection
+		tables.Add(name, cfg.Sinks[name], entry.Sink)
 	}
-	return name
+	return tables.For(row)
 }

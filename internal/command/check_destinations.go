@@ -98,7 +98,7 @@ func (d *destinationCheck) look(c *checks, row *catalog.DestinationRow) {
 		d.failing++
 	}
 	e := row.Destination()
-	by, err := d.sinks.For(e)
+	name, err := d.sinks.For(e)
 	if err != nil {
 		if d.wrong++; d.wrong <= destinationLines {
 			c.fail("destination "+e.ID, err.Error())
@@ -108,10 +108,10 @@ func (d *destinationCheck) look(c *checks, row *catalog.DestinationRow) {
 	// Each of the usable rows is in the sample with the same probability, however many there are.
 	switch d.usable++; {
 	case len(d.sample) < d.most:
-		d.sample = append(d.sample, reachedDestination{row: e, sink: by})
+		d.sample = append(d.sample, reachedDestination{row: e, sink: d.sinks[name]})
 	case d.most > 0:
 		if i := rand.IntN(d.usable); i < d.most {
-			d.sample[i] = reachedDestination{row: e, sink: by}
+			d.sample[i] = reachedDestination{row: e, sink: d.sinks[name]}
 		}
 	}
 }

@@ -29,15 +29,16 @@ func (t Tables) Add(name string, cfg Config, opened Sink) {
 	}
 }
 
-// For returns the sink that a row is sent to with. A row that names none has to fit one of them. The error is why nothing is sent to it.
-func (t Tables) For(row *delivery.Destination) (Table, error) {
+// For returns the name of the sink that sends to a row: the one that it names, or else the first that it fits. The error is why nothing is sent to
+// it; the name is then that of the first that could.
+func (t Tables) For(row *delivery.Destination) (string, error) {
 	names := slices.Sorted(maps.Keys(t))
 	if len(names) == 0 {
-		return nil, errors.New("no sink of this configuration has destinations: true")
+		return "", errors.New("no sink of this configuration has destinations: true")
 	}
 	if row.Sink != "" {
 		if t[row.Sink] == nil {
-			return nil, fmt.Errorf("its sink %s is not configured with destinations: true; use %s", row.Sink, strings.Join(names, " or "))
+			return row.Sink, fmt.Errorf("its sink %s is not configured with destinations: true; use %s", row.Sink, strings.Join(names, " or "))
 		}
 		names = []string{row.Sink}
 	}
@@ -45,9 +46,9 @@ func (t Tables) For(row *delivery.Destination) (Table, error) {
 	for _, name := range names {
 		err := t[name].CheckRow(row)
 		if err == nil {
-			return t[name], nil
+			return name, nil
 		}
 		first = cmp.Or(first, err)
 	}
-	return nil, first
+	return names[0], first
 }
