@@ -145,8 +145,9 @@ func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 	}
 }
 
-// loggedFailures is how many failures in a row, without a success, the log reports: a single job is given up before that.
-const loggedFailures = 10
+// loggedFailures is how many failures in a row the log reports, from loggedAfter a success on: a single job is given up before that. A sink that takes
+// some jobs a second, and refuses the others of that second, is not worth a line.
+const loggedFailures, loggedAfter = 10, 10 * time.Second
 
 // noteFailure notes that a job of the campaign was not taken. Few such jobs open no breaker, and wait in timers, where nothing counts them.
 func (v *judge) noteFailure(x *sent, now instant) {
@@ -155,9 +156,13 @@ func (v *judge) noteFailure(x *sent, now instant) {
 		return
 	}
 	e.account.Failed(now.wall)
+	success, _ := e.account.Last()
+	if now.wall.Sub(success) < loggedAfter {
+		return
+	}
 	if e.failing.Failed(); e.failing.Failures() == loggedFailures && !x.queue.circuit.tripped && !x.sink.breaker.tripped {
 		last := "never"
-		if success, _ := e.account.Last(); !success.IsZero() {
+		if !success.IsZero() {
 			last = success.UTC().Format(time.RFC3339Nano)
 		}
 		v.opt.Logger.Warn("the jobs of a campaign fail, and none was delivered since; they are tried again: look at the destination, and at what "+

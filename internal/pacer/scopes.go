@@ -124,26 +124,34 @@ func (x *sent) reportFailing(reports DestinationReports, now instant) {
 
 // succeeded records that a scope has answered as it should.
 func (v *judge) succeeded(x *sent, in delivery.Scope, now instant) {
-	switch b := x.breakerOf(in); {
+	b := x.breakerOf(in)
+	switch {
 	case b == nil:
+		return
 	case b.tripped && b.trippedAt > max(b.movedAt, x.begun): // another daemon has closed it since
 		b.succeededAt = now.local
-	case b.succeeded(now.local):
-		v.recovered(x, in, now)
+		return
+	}
+	if tookNothing := b.takesNothing(now.local); b.succeeded(now.local) {
+		v.recovered(x, in, tookNothing, now)
 	}
 }
 
-// recovered acts on a breaker that has closed.
-func (v *judge) recovered(x *sent, in delivery.Scope, now instant) {
+// recovered acts on a breaker that has closed. The log has a line of it if it had taken nothing, and not for each short wait.
+func (v *judge) recovered(x *sent, in delivery.Scope, tookNothing bool, now instant) {
+	level := slog.LevelDebug
+	if tookNothing {
+		level = slog.LevelInfo
+	}
 	switch log := v.opt.Logger.With("sink", x.sink.id); in {
 	case delivery.ScopeDestination:
 		log.Debug("a destination works again", "destination", x.destination.name)
 		v.moveGate(x.destination.destinationKey, nil, nil, now)
 	case delivery.ScopeCampaign:
-		log.Info("the sink takes this campaign's jobs again", "campaign", x.queue.id)
+		log.Log(context.Background(), level, "the sink takes this campaign's jobs again", "campaign", x.queue.id)
 		v.takes.askLater(x.queue, now.local)
 	default:
-		log.Info("the sink works again")
+		log.Log(context.Background(), level, "the sink works again")
 		v.moveGate(destinationKey{sink: x.sink.id}, nil, nil, now)
 	}
 }
@@ -158,9 +166,10 @@ func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	if in == delivery.ScopeDestination && (status == http.StatusNotFound || status == http.StatusGone) {
 		hold = x.destination.absentHold
 	}
+	tookNothing := b.takesNothing(now.local)
 	first, recovered := b.refused(hold, now.local)
 	if recovered && !first {
-		v.recovered(x, in, now)
+		v.recovered(x, in, tookNothing, now)
 	}
 	if b.isHeld() {
 		v.open(x, in, delivery.GateRefused, 0, now)

@@ -290,6 +290,28 @@ func TestALongThrottleIsATrouble(t *testing.T) {
 	}
 }
 
+// TestALimitOfASecondIsNotLogged: a sink that takes 20 jobs in each second of the 100 that are sent, and asks to wait until the next, is no news.
+func TestALimitOfASecondIsNotLogged(t *testing.T) {
+	for _, scope := range []delivery.Scope{delivery.ScopeSink, delivery.ScopeCampaign} {
+		var log lines
+		one(t, newBook(campaign("c", 100)), log.keep, func(t *testing.T, f *fleet) {
+			left, begun := 20, time.Now()
+			f.receiver.setAnswer(func(int, *delivery.Job) delivery.Result {
+				if left--; time.Since(begun) > time.Second {
+					left, begun = 20, time.Now()
+				}
+				if left < 0 {
+					return delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: time.Second}
+				}
+				return delivery.Result{Class: delivery.Delivered}
+			})
+			defer f.timers(t.Context(), 0)()
+			f.stream(t.Context(), t, "c", 0, 20, time.Now().Add(30*time.Second))
+			log.says(t, "level=", 0)
+		})
+	}
+}
+
 // A gate opened in the store is open in the daemon whose destination asked for the wait.
 func TestAGateIsOpenedByHand(t *testing.T) {
 	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
