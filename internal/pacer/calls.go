@@ -133,5 +133,5 @@ func (q *queue) askSooner(quantum int64, now instant) int64 {
 // CPU.
 func (q *queue) waitedForCall(now, late int64) bool {
 	lately := func(at int64) bool { return at != 0 && now-at <= late }
-	return q.outOfCalls() || q.blocked || lately(q.calls.freeAt) || q.sink != nil && lately(q.sink.fullAt)
+	return q.outOfCalls() || q.blocked || lately(q.calls.freeAt) || lately(q.sink.fullAt)
 }

@@ -21,7 +21,7 @@ func (p *Pacer) dispatchDue(now instant) {
 			return
 		}
 		p.askKeys(q, now)
-		if at := p.sendsAt(q); (at > now.local || !p.dispatchNext(q, at, now)) && q.sink != nil {
+		if at := p.sendsAt(q); at > now.local || !p.dispatchNext(q, at, now) {
 			p.wake(q.sink) // the free call that it did not use can serve another queue
 		}
 		if p.schedule(q); p.asksAt(q) <= now.local && p.sendsAt(q) > now.local { // too many are asked
@@ -109,9 +109,10 @@ func (p *Pacer) setAside(q *queue, j *delivery.Job, now instant) bool {
 // reports whether there was such a job.
 func (p *Pacer) reuse(x *sent, now instant) bool {
 	q, s := x.queue, x.sink
-	class := x.result.Class
-	switch {
-	case x.forfeited || class != delivery.Duplicate && class != delivery.Cancelled || x.latest == never || now.local > x.latest || p.drain.stopped || x.epoch != p.drain.epoch || q.campaign != x.campaign || q.sink != s:
+	switch class := x.result.Class; {
+	case x.forfeited, class != delivery.Duplicate && class != delivery.Cancelled, x.latest == never, now.local > x.latest:
+		return false
+	case p.drain.stopped, x.epoch != p.drain.epoch, q.campaign != x.campaign, q.sink != s:
 		return false
 	case !q.ready() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
 		return false
@@ -147,9 +148,7 @@ func (sl *slots) forfeit(q *queue, now instant) (n int64) {
 		n += k
 	}
 	if n > 0 {
-		if q.sink != nil {
-			q.sink.granted -= n
-		}
+		q.sink.granted -= n
 		if !q.waitedForCall(now.local, sl.opt.LateTolerance.Microseconds()) {
 			sl.sends.lateAt = now.local
 		}
