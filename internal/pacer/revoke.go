@@ -13,16 +13,16 @@ func revoked(src delivery.Source) bool {
 	return leaving || left
 }
 
-// letGo leaves a job to the daemon that reads it next. One that was tried, or waits for a turn of its key, goes to a timer, as long as it is
-// this daemon's: its record knows of neither.
+// letGo leaves a job to the daemon that reads it next. One that has used an attempt, or was told to wait by its destination or its key, goes to a
+// timer, as long as it is this daemon's: its record knows of neither.
 func (p *Pacer) letGo(j *delivery.Job, now instant) {
-	due, why := j.ReadyAt(), delivery.ReasonKey
-	if tried(j) {
-		why = delivery.ReasonRetry
+	why := delivery.ReasonRetry
+	if j.HadTurn() && !tried(j) {
+		why = delivery.ReasonKey
 	}
 	switch leaving, left := j.Source.Revoked(); {
-	case (tried(j) || j.HadTurn() && due.After(now.wall)) && !left && p.opt.Owns(now.wall):
-		p.opt.Requeuer.Put(j, toTimer(why, due).Reroute)
+	case (tried(j) || j.Due.After(now.wall) && (j.HadTurn() || !j.Call.At.IsZero())) && !left && p.opt.Owns(now.wall):
+		p.opt.Requeuer.Put(j, toTimer(why, j.ReadyAt()).Reroute)
 	case leaving || left:
 		j.Source.Drop(j.Offset)
 	}

@@ -102,6 +102,20 @@ func TestAttemptsOutliveADrain(t *testing.T) {
 	}
 }
 
+// TestAWaitOutlivesADrain: a job whose destination has asked to wait for some seconds goes to a timer until then, though it has used no attempt.
+func TestAWaitOutlivesADrain(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
+		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 4 * time.Second}))
+		in := f.offered(t, delivery.FromIngress, "c", 20)
+		time.Sleep(time.Second)
+		f.drain(t)
+		exactly(t, in.count(delivery.OutcomeRetried), 20, "in timers")
+		for _, p := range f.outboxes[0].puts {
+			within(t, time.Until(p.to.Due), 2*time.Second, 4*time.Second, "it waits on, %s", p.to.Reason)
+		}
+	})
+}
+
 // TestRevokeBesideAnUnknownCampaign: a lane waits for a campaign that is not known when another partition is taken away.
 func TestRevokeBesideAnUnknownCampaign(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
