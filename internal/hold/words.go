@@ -95,7 +95,7 @@ func (a *Answer) words() (why, remedy string) {
 		}
 		return why, a.raise()
 	case Failing:
-		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one a second is tried", a.sink),
+		return fmt.Sprintf("its sink %s fails its jobs, and those of no other campaign as far as is known, so that one is tried now and then", a.sink),
 			"if other campaigns send to this sink, compare their jobs; if none does, the destination itself may be down; " +
 				"pacer_sink_seconds and the log say how it answers"
 	case Lane:
