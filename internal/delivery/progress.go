@@ -48,7 +48,7 @@ type MemoryJobs struct {
 	Turn time.Time
 }
 
-// Trouble is that a sink takes no jobs of a campaign from this daemon. One a second is tried.
+// Trouble is that a sink takes no jobs of a campaign from this daemon.
 type Trouble struct {
 	Campaign    string
 	Refused     bool   // they are refused for good; else they fail

@@ -145,8 +145,8 @@ func (v *judge) blame(x *sent, asked time.Duration, now instant) {
 	}
 }
 
-// loggedFailures is how many failures in a row the log reports, from loggedAfter a success on: a single job is given up before that. A sink that takes
-// some jobs a second, and refuses the others of that second, is not worth a line.
+// loggedFailures is how many failures in a row the log reports: a single job is given up before that. They count from loggedAfter the last
+// success on: a sink that takes some jobs of each second, and not the others, is not worth a line.
 const loggedFailures, loggedAfter = 10, 10 * time.Second
 
 // noteFailure notes that a job of the campaign was not taken. Few such jobs open no breaker, and wait in timers, where nothing counts them.
