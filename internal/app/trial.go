@@ -44,9 +44,7 @@ func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name str
 	running, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { _ = watched.Run(running) })
-	begun := time.Now()
 	res := router.Deliver(ctx, name, job)
-	took := time.Since(begun)
 	stop()
 	background.Wait()
 	if err := watched.Close(); err != nil {
@@ -54,7 +52,7 @@ func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name str
 	}
 	v := &view.Tested{
 		Sink: name, Job: job.ID, Class: res.Class.String(), Status: res.Status, RetryAfter: res.RetryAfter.Seconds(), Detail: res.Detail,
-		Took: float64(took.Microseconds()) / 1000, Request: watched.request, Answer: watched.answer,
+		Took: float64(res.Took.Microseconds()) / 1000, Request: watched.request, Answer: watched.answer,
 	}
 	if res.Class == delivery.Throttled || res.Class == delivery.Misconfigured {
 		v.Scope = [...]string{"sink", "destination", "campaign", "recipient"}[res.Scope]

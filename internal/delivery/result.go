@@ -108,8 +108,9 @@ type Result struct {
 	Gone bool
 	// Keep is set for a Rejected job that is to be kept as a dead letter.
 	Keep     bool
-	Provider *Provider // nil: the answer named nothing of it
-	TraceID  string    // of the attempt, if it is traced; "" otherwise
+	Provider *Provider     // nil: the answer named nothing of it
+	Took     time.Duration // of the call of the sink
+	TraceID  string        // of the attempt, if it is traced; "" otherwise
 }
 
 // Provider is what an answer says in the destination's own words. It does not change once it is part of a Result.

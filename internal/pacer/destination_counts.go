@@ -64,7 +64,7 @@ func (c *destinationCounts) begin(sink string) {
 }
 
 // count counts the answer to a job.
-func (c *destinationCounts) count(d destinationKey, r delivery.Result, took time.Duration, now instant) {
+func (c *destinationCounts) count(d destinationKey, r delivery.Result, now instant) {
 	answer, class := answerFailed, r.Class
 	switch {
 	case class == delivery.Delivered || class == delivery.Rejected:
@@ -86,7 +86,7 @@ func (c *destinationCounts) count(d destinationKey, r delivery.Result, took time
 	if own != nil {
 		own.lately++
 		own.Answers[class]++
-		if own.Took.Observe(took); class.Fails() {
+		if own.Took.Observe(r.Took); class.Fails() {
 			own.Failure = delivery.Failure{At: now.wall, Detail: r.Detail}
 		}
 	} else if shown = others; c.rest[d] > 0 || len(c.rest) < maxRest {

@@ -589,7 +589,7 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	now := instant{local: 1}
 	answer := func(name string, n int) {
 		for range n {
-			c.count(destinationKey{"s", name}, delivery.Result{Class: delivery.Delivered}, time.Second, now)
+			c.count(destinationKey{"s", name}, delivery.Result{Class: delivery.Delivered, Took: time.Second}, now)
 		}
 	}
 	value := func(name string) float64 {
@@ -613,10 +613,10 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 		exactly(t, value(name), want, "%s", name)
 	}
 	exactly(t, testutil.CollectAndCount(c.answers), maxCounted+1, "series")
-	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Interrupted}, 0, now)
-	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Withheld}, 0, now)
+	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Interrupted}, now)
+	c.count(destinationKey{"s", "large"}, delivery.Result{Class: delivery.Withheld}, now)
 	exactly(t, value("large"), 7, "after what is no answer")
-	c.count(destinationKey{"s", "large"}, dead500, 0, now)
+	c.count(destinationKey{"s", "large"}, dead500, now)
 	list := (&Pacer{answered: c}).Destinations()
 	at := slices.IndexFunc(list, func(d DestinationReading) bool { return d.Name == "large" })
 	if len(list) != maxCounted || at < 0 || list[at].Answers[delivery.Delivered] != 7 || list[at].Took.Total() != 8 ||

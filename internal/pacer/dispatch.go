@@ -190,7 +190,6 @@ type dispatch struct {
 type sent struct {
 	dispatch
 	result    delivery.Result
-	lasted    time.Duration
 	forfeited bool // it was not sent: its slot had passed too long ago
 }
 
@@ -242,14 +241,13 @@ func (p *Pacer) deliver(x dispatch) {
 		}
 	}
 	r := p.opt.Sinks.Deliver(x.ctx, x.sink.id, x.job)
-	took := time.Since(begun)
 	if slotted {
 		metric.Observe(p.metrics.lateness, late, r.TraceID)
 	}
 	if r.Class <= delivery.Interrupted {
-		x.job.Call = delivery.Call{At: begun, Took: uint32(min(took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
+		x.job.Call = delivery.Call{At: begun, Took: uint32(min(r.Took.Microseconds(), math.MaxUint32)), Status: int32(r.Status), Provider: r.Provider}
 	}
-	p.inbox.result(sent{dispatch: x, result: r, lasted: took})
+	p.inbox.result(sent{dispatch: x, result: r})
 }
 
 // sends are the calls of sinks.

@@ -41,7 +41,7 @@ func (p *Pacer) settle(x sent, now instant) {
 	p.wake(s)
 	if x.destination != nil {
 		if !x.forfeited {
-			p.answered.count(x.destination.destinationKey, x.result, x.lasted, now)
+			p.answered.count(x.destination.destinationKey, x.result, now)
 			p.counts.answered(j, &x.result, now.wall)
 		}
 		p.limitsOf(x.destination, now)

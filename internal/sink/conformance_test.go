@@ -336,7 +336,7 @@ func TestConformanceWithoutADestination(t *testing.T) {
 		for i := range recorded.MaxInFlight {
 			calls.Go(func() {
 				res := r.Deliver(t.Context(), name, &delivery.Job{ID: fmt.Sprint(i), Campaign: "c", Payload: []byte("hunter22")})
-				if res != (delivery.Result{Class: delivery.Delivered}) {
+				if res != (delivery.Result{Class: delivery.Delivered, Took: res.Took}) {
 					t.Errorf("%s: %+v", name, res)
 				}
 			})

@@ -131,7 +131,8 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	rt.inFlight.Inc()
 	begun := time.Now()
 	res := r.call(ctx, rt, job)
-	rt.observe(ctx, res.Class, time.Since(begun))
+	res.Took = time.Since(begun)
+	rt.observe(ctx, res.Class, res.Took)
 	rt.inFlight.Dec()
 	if res.Detail != "" {
 		res.Detail = oneLine(res.Detail, maxDetail)

@@ -333,7 +333,9 @@ func TestReadings(t *testing.T) {
 			r.Deliver(t.Context(), "slow", &delivery.Job{})
 		}
 		for range 2 {
-			r.Deliver(t.Context(), "slow", &delivery.Job{ID: "fails"})
+			if got := r.Deliver(t.Context(), "slow", &delivery.Job{ID: "fails"}); got.Took != 800*time.Millisecond {
+				t.Errorf("a call took %s", got.Took)
+			}
 		}
 		failed := time.Now()
 		r.Deliver(t.Context(), "slow", &delivery.Job{}) // it is not forgotten
