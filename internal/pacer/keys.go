@@ -138,11 +138,16 @@ type keyAsk struct {
 	leave  func() // of a turn: gives it up
 }
 
-// stillAllowed reports whether a job that its keys have allowed may wait for a slot: nothing has changed since, and some time is left.
+// stillAllowed reports whether a job that its keys have allowed may wait for a slot: nothing has changed since, and it is allowed until its slot
+// comes. One that is not would keep others from being asked about meanwhile, and be asked about when it is too late for that slot.
 func (p *Pacer) stillAllowed(x *dispatch, now instant) bool {
 	q, j := x.queue, x.job
-	return now.wall.Before(j.SendBy.Time()) && x.campaign == q.campaign && x.sink == q.sink && q.standing(now) == sending && !revoked(j.Source) &&
-		x.epoch == p.drain.epoch && !p.drain.stopped && !p.disown(now)
+	until := now.local
+	if ahead := q.sums[rankAllowed]; ahead < q.granted && !q.ask.short { // where calls are short, it waits for one of those
+		until = max(until, p.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)))
+	}
+	return now.timeOf(until).Before(j.SendBy.Time()) && x.campaign == q.campaign && x.sink == q.sink && q.standing(now) == sending &&
+		!revoked(j.Source) && x.epoch == p.drain.epoch && !p.drain.stopped && !p.disown(now)
 }
 
 // keysAnswered has a job wait for its slot that its keys allow. Any other goes where it waits.
@@ -151,10 +156,12 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 	p.sends.asked--
 	p.sends.keys.observe(now.local - a.at)
 	q, j := a.queue, a.job
+	p.forfeit(q, now)
 	q.take(rankAsked, j)
 	if j.SendBy = a.answer.SendBy; p.stillAllowed(&a.dispatch, now) {
 		q.put(rankAllowed, j)
 		p.schedule(q)
+		p.takes.want(q)
 		return
 	}
 	if j.SendBy != 0 {

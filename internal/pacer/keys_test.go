@@ -188,6 +188,26 @@ func TestKeysThatAnswerSlowly(t *testing.T) {
 	}
 }
 
+// TestKeysThatAnswerBetweenSlots: a campaign is sent at its rate although its first slots come at once. Its keys answer too late for those, and allow
+// a job no longer when the next slot comes.
+func TestKeysThatAnswerBetweenSlots(t *testing.T) {
+	for _, answer := range []time.Duration{16, 18, 25} {
+		k := &keys{takes: answer * time.Millisecond}
+		c := keyedCampaign(24)
+		c.Burst = 1
+		oneKeyed(t, c, k, func(t *testing.T, f *fleet) {
+			time.Sleep(time.Second)
+			src := newPartition("lane/0")
+			for i := range int64(10) {
+				f.offer(t, jobs(src, delivery.FromLane, "c", 12*i, 12))
+				time.Sleep(500 * time.Millisecond)
+			}
+			time.Sleep(500 * time.Millisecond)
+			exactly(t, f.count("c"), 120, "jobs are sent where keys answer in %d ms", answer)
+		})
+	}
+}
+
 // TestKeysThatAnswerAgain: after an outage, the next job is sent as before it.
 func TestKeysThatAnswerAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
