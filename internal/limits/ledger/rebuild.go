@@ -35,6 +35,9 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		if err = r.awaitSlots(ctx); err != nil {
 			return err
 		}
+		if _, _, err = r.compare(ctx); err != nil { // other daemons have taken from other data until now
+			return err
+		}
 		if quotas, err = r.rebuildAndRenew(ctx, &own); err != nil {
 			return fmt.Errorf("rebuild shard %d: %w", r.shard, err)
 		}

@@ -600,6 +600,37 @@ func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
 	}
 }
 
+// TestShortWindowsWaitForAllDaemons: a daemon takes from a server that others have given up until it reads the new epoch, up to a second
+// later. A short window counts as full for a span from then on, not from when the loss was found.
+func TestShortWindowsWaitForAllDaemons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, first, second := newMemLedger(), newMemStore(), newMemStore()
+		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, time.Minute)}
+		old := newGuarded("old", l, first, []*delivery.Quota{q})
+		time.Sleep(time.Second)
+		fresh := newGuarded("fresh", l, second, []*delivery.Quota{q})
+		defer fresh.stop()
+		var granted []Dated
+		for heard := false; !heard; {
+			n, at, err := old.take(t.Context(), first, q, 1)
+			granted, heard = append(granted, Dated{at, n}), err != nil
+			time.Sleep(10 * time.Millisecond)
+		}
+		old.stop()
+		for range 2 * 60 * 100 {
+			n, at, _ := fresh.take(t.Context(), second, q, 1000)
+			granted = append(granted, Dated{at, n})
+			time.Sleep(10 * time.Millisecond)
+		}
+		if granted[len(granted)-1].At == 0 {
+			t.Error("nothing is granted any more:", fresh.log)
+		}
+		if failure := exceeded(q, slices.DeleteFunc(granted, func(g Dated) bool { return g.Units == 0 })); failure != "" {
+			t.Error(failure)
+		}
+	})
+}
+
 // lateStore keeps the first restore on its way for a while.
 type lateStore struct {
 	*memStore
