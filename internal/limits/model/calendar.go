@@ -84,9 +84,9 @@ func (a Anchor) begin(t time.Time) time.Time {
 		return a.beginClock(t)
 	}
 	// Clocks that are put back over midnight show the day before again, in a day that has begun.
-	date := a.dateAfter(a.first(t))
+	date := a.step(a.first(t), 1)
 	for a.midnight(date).After(t) {
-		date = a.dateBefore(date)
+		date = a.step(date, -1)
 	}
 	return a.midnight(date)
 }
@@ -98,7 +98,7 @@ func (a Anchor) next(t time.Time) time.Time {
 	}
 	date := a.first(t)
 	for !a.midnight(date).After(t) {
-		date = a.dateAfter(date)
+		date = a.step(date, 1)
 	}
 	return a.midnight(date)
 }
@@ -117,9 +117,7 @@ func (a Anchor) first(t time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-func (a Anchor) dateAfter(date time.Time) time.Time  { return a.step(date, 1) }
-func (a Anchor) dateBefore(date time.Time) time.Time { return a.step(date, -1) }
-
+// step is the first date of the n-th period after one.
 func (a Anchor) step(date time.Time, n int) time.Time {
 	switch a.unit {
 	case "week":
