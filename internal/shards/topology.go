@@ -128,43 +128,28 @@ func (o *Options) addrProblems(add func(format string, args ...any)) {
 // Connect makes the shards of a topology. It does no I/O: connections are opened at their first use. Errors begin with
 // the name of the option in the configuration.
 func Connect(o Options) (*Set, error) {
-	s, err := connect(o)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range s.masters {
-		c.AddHook(explaining{})
-	}
-	return s, nil
-}
-
-func connect(o Options) (*Set, error) {
 	if problems := o.Problems(); len(problems) > 0 {
 		return nil, errors.New(strings.Join(problems, "\n"))
 	}
 	if len(o.Addrs) == 0 {
 		return nil, errors.New("addrs: at least one host:port is needed")
 	}
+	var masters []redis.UniversalClient
 	switch o.Mode {
 	case ModeSentinel:
-		return o.set(redis.NewFailoverClient(o.client(o.Addrs...).Failover())), nil
+		masters = append(masters, redis.NewFailoverClient(o.client(o.Addrs...).Failover()))
 	case ModeCluster:
 		// A cluster places shards by their hash tags.
-		return o.set(redis.NewClusterClient(o.client(o.Addrs...).Cluster())), nil
-	case ModeRing:
-		masters := make([]redis.UniversalClient, len(o.Addrs))
-		for i, addr := range o.Addrs {
-			masters[i] = redis.NewClient(o.client(addr).Simple())
+		masters = append(masters, redis.NewClusterClient(o.client(o.Addrs...).Cluster()))
+	default: // one, or those of a ring
+		for _, addr := range o.Addrs {
+			masters = append(masters, redis.NewClient(o.client(addr).Simple()))
 		}
-		return o.set(masters...), nil
-	default:
-		return o.set(redis.NewClient(o.client(o.Addrs...).Simple())), nil
 	}
-}
-
-// set returns the shards on these servers.
-func (o *Options) set(masters ...redis.UniversalClient) *Set {
-	return &Set{o.Count(), masters, o.dial, o.access().TLS != nil}
+	for _, c := range masters {
+		c.AddHook(explaining{})
+	}
+	return &Set{o.Count(), masters, o.dial, o.access().TLS != nil}, nil
 }
 
 // Count returns the number of shards.
