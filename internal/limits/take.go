@@ -192,14 +192,14 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 		calls[i] = b.call(t.node, slots[i])
 	}
 	s.run(ctx, takeScript, calls)
-	var failures groupedErrors
+	failed := 0
 	for i, c := range calls {
-		err := c.err
-		if err == nil {
-			err = batches[i].decode(c)
+		if c.err == nil {
+			c.err = batches[i].decode(c)
 		}
-		if err != nil {
-			failures.add(len(batches[i].asks), err)
+		if c.err != nil {
+			failed += len(batches[i].asks)
+			err = c.err // of the last: the scripts of a pipeline mostly fail together
 			continue
 		}
 		t.stale.note(batches[i].stale, uptime())
@@ -208,29 +208,10 @@ func (t *taking) takeBatches(ctx context.Context, s *shard, batches []*takeBatch
 			g.From.Shard = s.index
 		}
 	}
-	return failures.join()
-}
-
-// groupedErrors are failures to take, together where they say the same: the scripts of a pipeline mostly fail with it.
-type groupedErrors struct {
-	errs      []error
-	campaigns []int
-}
-
-func (f *groupedErrors) add(campaigns int, err error) {
-	i := slices.IndexFunc(f.errs, func(had error) bool { return had.Error() == err.Error() })
-	if i < 0 {
-		i, f.errs, f.campaigns = len(f.errs), append(f.errs, err), append(f.campaigns, 0)
+	if failed > 0 {
+		return fmt.Errorf("take %d campaigns: %w", failed, err)
 	}
-	f.campaigns[i] += campaigns
-}
-
-func (f *groupedErrors) join() error {
-	errs := make([]error, len(f.errs))
-	for i, err := range f.errs {
-		errs[i] = fmt.Errorf("take %d campaigns: %w", f.campaigns[i], err)
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (t *taking) clocks() []delivery.ShardClock {
