@@ -118,7 +118,10 @@ func TestMoveGates(t *testing.T) {
 			[]string{"s", "t"}, []string{"s/ throttled 5m0s since 0s", "t/ failing 1m0s since 0s"}, "s/x throttled 1m0s since 0s")
 		move(false, []delivery.Gate{gateOf("s", "", throttled, 5*minute)},
 			nil, []string{"s/ throttled 5m0s since 1s", "t/ failing 1m0s since 1s"})
-		move(true, []delivery.Gate{gateOf("", "", throttled, minute), gateOf("s", "x", 0, 0), gateOf("t", "", 0, 0)},
+		for i := range l.shards.Count() {
+			must(t, l.shards.Master(i).HSet(t.Context(), newKeys(l.prefix, i).gate("u"), "of", "another program").Err())
+		}
+		move(true, []delivery.Gate{gateOf("u", "", throttled, minute), gateOf("s", "x", 0, 0), gateOf("t", "", 0, 0)},
 			nil, []string{"s/ throttled 5m0s since 2s"}, "s/x open")
 	})
 }

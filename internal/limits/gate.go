@@ -29,44 +29,36 @@ const separator = "\x00"
 func (e *Engine) MoveGates(ctx context.Context, gates []delivery.Gate) (closed []string, err error) {
 	var destinations []delivery.Gate
 	for i := range gates {
-		switch g := &gates[i]; {
-		case g.Destination != "":
+		g := &gates[i]
+		if g.Destination != "" {
 			destinations = append(destinations, *g)
-		case g.Until.IsZero():
-			err = errors.Join(err, e.openGate(ctx, g.Sink))
-		default:
-			first, closeErr := e.closeGate(ctx, g.Sink, g.Cause, time.Until(g.Until))
-			if err = errors.Join(err, closeErr); first {
-				closed = append(closed, g.Sink)
-			}
+			continue
+		}
+		var closing []any
+		if !g.Until.IsZero() {
+			closing = []any{min(max(0, time.Until(g.Until)), model.MaxSpan).Microseconds(), int(g.Cause)}
+		}
+		first, failed := e.moveGate(ctx, g.Sink, closing...)
+		if err = errors.Join(err, failed); first {
+			closed = append(closed, g.Sink)
 		}
 	}
 	return closed, errors.Join(err, e.moveDestinations(ctx, destinations))
 }
 
-// closeGate closes the gate of a sink for a time, and returns whether it was not closed for this cause before.
-func (e *Engine) closeGate(ctx context.Context, sink string, cause delivery.GateCause, length time.Duration) (changed bool, err error) {
-	if sink == "" {
-		return false, errors.New("close gate: it needs a name")
-	}
-	calls, err := e.inEveryShard(ctx, closeScript, []string{sink}, min(max(0, length), model.MaxSpan).Microseconds(), int(cause))
+// moveGate closes the gate of a sink for microseconds and a cause, or opens it without these. It returns whether the gate was not closed for
+// this cause before.
+func (e *Engine) moveGate(ctx context.Context, sink string, closing ...any) (changed bool, err error) {
+	calls, err := e.inEveryShard(ctx, closeScript, []string{sink}, closing...)
 	for _, c := range calls {
 		in := reader{rest: c.reply}
 		// The reply to a call that was sent twice says what the second one found.
-		changed = changed || c.err == nil && (c.again || in.next(1) == 1)
+		changed = changed || len(closing) > 0 && c.err == nil && (c.again || in.next(1) == 1)
 	}
 	if err != nil {
-		return changed, fmt.Errorf("close gate %s: %w", sink, err)
+		return changed, fmt.Errorf("move gate %s: %w", sink, err)
 	}
 	return changed, nil
-}
-
-// openGate opens the gate of a sink.
-func (e *Engine) openGate(ctx context.Context, sink string) error {
-	if _, err := e.inEveryShard(ctx, closeScript, []string{sink}); err != nil {
-		return fmt.Errorf("open gate %s: %w", sink, err)
-	}
-	return nil
 }
 
 // inEveryShard runs a script about gates of sinks in every shard.

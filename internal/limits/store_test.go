@@ -90,7 +90,7 @@ func (l *lua) Peek(now int64, quotas []*delivery.Quota) []delivery.WindowState {
 
 func (l *lua) CloseGate(now int64, gate string, until int64, cause delivery.GateCause) bool {
 	l.now = now
-	changed, err := l.engine("closer").closeGate(context.Background(), gate, cause, time.Duration(until-now)*time.Microsecond)
+	changed, err := l.engine("closer").moveGate(context.Background(), gate, until-now, int(cause))
 	if err != nil {
 		panic(err)
 	}
@@ -98,7 +98,7 @@ func (l *lua) CloseGate(now int64, gate string, until int64, cause delivery.Gate
 }
 
 func (l *lua) OpenGate(gate string) {
-	if err := l.engine("closer").openGate(context.Background(), gate); err != nil {
+	if _, err := l.engine("closer").moveGate(context.Background(), gate); err != nil {
 		panic(err)
 	}
 }

@@ -192,7 +192,7 @@ func TestAShardThatIsDownStopsItsOwnCampaignsOnly(t *testing.T) {
 	if got := r.left(r.now, quotas...); got[0] != before[0]-15 || got[1] != before[1]-15 {
 		t.Errorf("%v are left of %v", got, before)
 	}
-	if _, err := e.closeGate(context.Background(), "g", delivery.GateThrottled, time.Second); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
+	if _, err := e.moveGate(context.Background(), "g", second, int(delivery.GateThrottled)); err == nil || !strings.Contains(err.Error(), "shard 1: ") {
 		t.Errorf("close: %v", err)
 	}
 	must(t, r.servers[1].Restart())
