@@ -217,7 +217,7 @@ func (s *Services) storeUp(set *shards.Set) func(ctx context.Context) []error {
 }
 
 // engine makes a quota engine that takes nothing: it reads, opens gates and corrects counts.
-func (s *Services) engine(set *shards.Set) (*limits.Engine, error) {
+func (s *Services) engine(set *shards.Set) *limits.Engine {
 	return limits.New(limits.Options{Shards: set, KeyPrefix: s.Config.Redis.KeyPrefix, Logger: s.Log, Registerer: prometheus.NewRegistry()})
 }
 
@@ -237,10 +237,6 @@ func (s *Services) RunConsole(ctx context.Context, hangup <-chan os.Signal) erro
 		return err
 	}
 	defer func() { _ = set.Close() }() // nothing is written on closing
-	engine, err := s.engine(set)
-	if err != nil {
-		return err
-	}
 	admin, err := s.admin()
 	if err != nil {
 		return err
@@ -251,7 +247,7 @@ func (s *Services) RunConsole(ctx context.Context, hangup <-chan os.Signal) erro
 		kafka = s.Kafka.Ping
 	}
 	health := newHealth(s.storeUp(set), kafka, follower.Snapshot, s.Log, registry)
-	sources := s.sources(set, engine, admin)
+	sources := s.sources(set, s.engine(set), admin)
 	sources.Snapshot, sources.Refresh, sources.History, sources.Stores, sources.Degraded = follower.Snapshot, follower.Refresh, follower.History, health.list, health.degraded
 	server := &console.Server{
 		Listen: s.Config.HTTP.Listen, MetricsListen: s.Config.HTTP.MetricsListen, Site: s.site(sources, registry),
@@ -289,7 +285,7 @@ func (s *Services) Local(by string, database bool) (transport http.RoundTripper,
 	} else if len(s.Config.Redis.Addrs) == 0 {
 		degraded = "redis.addrs is not set, so gates, quotas and daemons were not asked"
 	} else if l.set, err = s.Shards(); err == nil {
-		engine, err = s.engine(l.set)
+		engine = s.engine(l.set)
 	}
 	if err != nil { // the rest is of use where there is a database
 		degraded = err.Error()

@@ -129,19 +129,17 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	parts.Catalogued = parts.Catalog.Snapshot
 	showBuild(parts.Registry)
 	leads := func() bool { return d.progress.Leads() }
-	var err error
-	if d.limits, err = limits.New(limits.Options{
+	d.limits = limits.New(limits.Options{
 		Shards: parts.Redis, KeyPrefix: cfg.Redis.KeyPrefix, Ledger: parts.Ledger, Quotas: func() []*delivery.Quota { return parts.Catalog.Snapshot().Shared() },
 		Rates: func(in time.Duration) map[string]int64 { return parts.Catalog.Snapshot().MostIn(in) },
 		Leads: leads, Fleet: func() int { return d.progress.Fleet() },
 		Eventual: eventual.Options{
 			Roots: parts.Roots, Sync: cfg.Eventual.Sync, LowBurst: cfg.Eventual.LowBurst, HighBurst: cfg.Eventual.HighBurst,
 		}, Logger: parts.Log, Registerer: parts.Registry,
-	}); err != nil {
-		return nil, err
-	}
+	})
 	d.gauges = limits.NewGauges(d.limits, parts.Catalog.Snapshot, leads, parts.Log, parts.Registry)
 	showThrottle(parts.Registry, parts.Kafka)
+	var err error
 	if d.sinks, err = sink.New(sink.Options{
 		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
 	}); err != nil {

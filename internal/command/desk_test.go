@@ -176,11 +176,7 @@ func (d *desk) engine() *limits.Engine {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { _ = set.Close() })
-	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return engine
+	return limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
 }
 
 // spend takes units of a quota as a daemon would.

@@ -131,10 +131,9 @@ const (
 )
 
 // watchClocks compares the stores' clocks with this machine's until ctx ends.
-func (e *Engine) watchClocks(ctx context.Context) error {
+func (e *Engine) watchClocks(ctx context.Context) {
 	off := map[int]bool{}
 	retry.Every(ctx, clocksEvery, func(time.Time) { e.compareClocks(off) })
-	return nil
 }
 
 // compareClocks exports by how much each shard's clock is ahead, and logs which begin and end to be far off; off says which were.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -88,7 +87,7 @@ type Engine struct {
 }
 
 // New makes an Engine. It does no I/O.
-func New(o Options) (*Engine, error) {
+func New(o Options) *Engine {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -105,11 +104,12 @@ func New(o Options) (*Engine, error) {
 	if o.Fleet != nil {
 		e.fleet = func() int64 { return int64(o.Fleet()) }
 	}
-	return e, e.watch(&o)
+	e.watch(&o)
+	return e
 }
 
 // watch makes the components of the engine other than its shards.
-func (e *Engine) watch(o *Options) (err error) {
+func (e *Engine) watch(o *Options) {
 	e.fence = ledger.NewFence(ledger.Options{
 		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Rates: o.Rates, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
 		Now:     func(shard int) (int64, bool) { return e.shards[shard].time() },
@@ -126,29 +126,27 @@ func (e *Engine) watch(o *Options) (err error) {
 	if len(soft.Roots) == 0 {
 		soft.Roots = e.set.Masters()
 	}
-	e.eventual, err = eventual.New(soft)
-	return err
+	e.eventual = eventual.New(soft)
 }
 
 // Run keeps the engine's books until ctx ends. It determines which data is in force, rebuilds lost data, writes the ledger, synchronises
 // eventual quotas, and charges units sent while a store did not answer. With a ledger, nothing is granted unless it runs. It is to end
 // after the last take and refund.
 func (e *Engine) Run(ctx context.Context) error {
-	var all errgroup.Group
-	all.Go(func() error { return e.fence.Run(ctx) })
-	all.Go(func() error { return e.eventual.Run(ctx) })
-	all.Go(func() error { return e.watchMemory(ctx) })
-	all.Go(func() error { return e.watchClocks(ctx) })
-	all.Go(func() error {
+	var all sync.WaitGroup
+	all.Go(func() { e.fence.Run(ctx) })
+	all.Go(func() { e.eventual.Run(ctx) })
+	all.Go(func() { e.watchMemory(ctx) })
+	all.Go(func() { e.watchClocks(ctx) })
+	all.Go(func() {
 		retry.Every(ctx, chargeEvery, func(time.Time) { _ = e.settleDebts(ctx) }) // a take that is affected returns the error
-		return nil
 	})
-	err := all.Wait()
+	all.Wait()
 	e.end.Do(func() { close(e.ended) })
 	for _, s := range e.shards {
 		s.lookouts.Wait()
 	}
-	return err
+	return nil
 }
 
 // chargeEvery is how often an attempt is made to charge grants made without the store.

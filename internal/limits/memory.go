@@ -12,10 +12,9 @@ import (
 const memoryEvery = 10 * time.Minute
 
 // watchMemory says, until ctx ends, when servers begin to be allowed to evict keys.
-func (e *Engine) watchMemory(ctx context.Context) error {
+func (e *Engine) watchMemory(ctx context.Context) {
 	told := e.checkMemory(ctx, "")
 	retry.Every(ctx, memoryEvery, func(time.Time) { told = e.checkMemory(ctx, told) })
-	return nil
 }
 
 // checkMemory returns which servers may evict keys, and logs them if they are others than those that were told.

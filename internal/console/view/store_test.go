@@ -25,10 +25,7 @@ func TestTheConsoleOpensGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = set.Close() }()
-	engine, err := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
 	var said strings.Builder
 	sources := Sources{Sinks: []Sink{{Name: "shops"}}}
 	sources.AddStore(engine, keyed.Desk{Shards: set, KeyPrefix: "pacer."}, slog.New(slog.NewTextHandler(&said, nil)))

@@ -3,7 +3,6 @@ package eventual
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -60,7 +59,7 @@ type Options struct {
 	timeout time.Duration    // of a report; half of Sync, except in tests
 }
 
-func (o *Options) validate() error {
+func (o *Options) setDefaults() {
 	o.Sync = cmp.Or(o.Sync, DefaultSync)
 	o.timeout = cmp.Or(o.timeout, o.Sync/2)
 	if o.LowBurst == 0 && o.HighBurst == 0 {
@@ -72,13 +71,6 @@ func (o *Options) validate() error {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	switch {
-	case o.Sync < 10*time.Millisecond || o.Sync > time.Minute:
-		return errors.New("eventual: Sync must be between 10ms and 1m")
-	case o.LowBurst < 0 || o.HighBurst < o.LowBurst || o.HighBurst > time.Hour:
-		return errors.New("eventual: HighBurst must be between LowBurst and 1h, and LowBurst not negative")
-	}
-	return nil
 }
 
 // Quotas keeps quotas of mode eventual. A daemon counts its use in memory; asking does no I/O. About once a second each daemon sends its
@@ -114,10 +106,8 @@ type root struct {
 }
 
 // New makes Quotas. It does no I/O.
-func New(o Options) (*Quotas, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
+func New(o Options) *Quotas {
+	o.setDefaults()
 	e := &Quotas{
 		opt: o, base: o.now(), quotas: map[string]*soft{},
 		limits: softLimits{low: int64(o.LowBurst), high: int64(o.HighBurst), sync: int64(o.Sync)},
@@ -129,18 +119,17 @@ func New(o Options) (*Quotas, error) {
 	for i, c := range o.Roots {
 		e.roots = append(e.roots, &root{client: c, index: i, kick: retry.NewSignal()})
 	}
-	return e, nil
+	return e
 }
 
 // Run synchronises with the roots until ctx ends, and then once more, so that the other daemons get the final counts.
 // A root that does not answer does not delay the others.
-func (e *Quotas) Run(ctx context.Context) error {
+func (e *Quotas) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, r := range e.roots {
 		running.Go(func() { e.syncRoot(ctx, r) })
 	}
 	running.Wait()
-	return nil
 }
 
 func (e *Quotas) syncRoot(ctx context.Context, r *root) {

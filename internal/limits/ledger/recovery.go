@@ -198,9 +198,9 @@ func (g *Fence) Lost(shard int, believed int64, jumped bool) {
 }
 
 // Run opens all shards, and again those that are lost, and writes the ledger, until ctx ends. It must end after the last call and refund.
-func (g *Fence) Run(ctx context.Context) error {
+func (g *Fence) Run(ctx context.Context) {
 	if g == nil {
-		return nil
+		return
 	}
 	var all sync.WaitGroup
 	for shard := range g.shards {
@@ -218,7 +218,6 @@ func (g *Fence) Run(ctx context.Context) error {
 	all.Go(func() { w.run(ctx) })
 	all.Go(func() { g.pruneHourly(ctx) }) // which takes up to a minute
 	all.Wait()
-	return nil
 }
 
 // recover opens a shard; it tries until ctx ends.
