@@ -63,7 +63,7 @@ type Options struct {
 	Rates func(in time.Duration) map[string]int64
 	// Now is the time of a shard's store, false before it is known.
 	Now func(shard int) (int64, bool)
-	// Horizon is how far ahead of a store's time this daemon lately asked for slots. nil: not at all.
+	// Horizon is how far ahead of a store's time this daemon lately asked for slots.
 	Horizon func() time.Duration
 	// Leads reports whether this daemon is the one of the fleet that writes what the store counts; several do no harm. nil: it is.
 	Leads      func() bool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 const (
@@ -32,7 +33,8 @@ func (r *recovery) restore(ctx context.Context, lost bool, own delivery.Incarnat
 		if err != nil {
 			return fmt.Errorf("complete the usage ledger before shard %d is rebuilt: %w", r.shard, err)
 		}
-		if err = r.awaitSlots(ctx); err != nil {
+		// The new data have no timelines: a daemon that asks would be granted slots of the lost data that another one still holds.
+		if err = retry.Sleep(ctx, r.opt.Horizon()); err != nil {
 			return err
 		}
 		if _, _, err = r.compare(ctx); err != nil { // other daemons have taken from other data until now

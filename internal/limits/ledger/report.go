@@ -74,15 +74,6 @@ func (r *recovery) awaitReports(ctx context.Context) error {
 	}
 }
 
-// awaitSlots waits until the slots have passed that were granted from the lost data. The new data have no timelines: a daemon that asks would
-// be granted slots that another one still holds.
-func (r *recovery) awaitSlots(ctx context.Context) error {
-	if r.opt.Horizon == nil {
-		return nil
-	}
-	return retry.Sleep(ctx, r.opt.Horizon())
-}
-
 // giveUp returns the most that daemons can have taken.
 func (r *recovery) giveUp(missing []delivery.Taker, quotas []*delivery.Quota) (nodes []string, usage []delivery.Usage) {
 	now, since, until := r.now-r.leapt+second, int64(math.MaxInt64), int64(0) // the clock may be a second behind that of the lost data
