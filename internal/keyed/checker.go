@@ -203,16 +203,22 @@ func (c *Checker) Reserve(asks []delivery.KeyAsk, answer func(a delivery.KeyAsk,
 // was counted, Deliver or Release is to be called.
 func (c *Checker) Count(a delivery.KeyAsk, answer func(delivery.KeyAnswer)) {
 	now := time.Now()
-	g := c.checks(take, a.Campaign, a.Sink, a.Job, now)
-	switch {
-	case !slices.ContainsFunc(g.checks, func(k *check) bool { return !c.passes(k) }):
-		c.ask(g) // it counts once Redis answers, and shows that it does
+	g, passing := c.checks(take, a.Campaign, a.Sink, a.Job, now), &group{}
+	g.checks = slices.DeleteFunc(g.checks, func(k *check) bool {
+		passes := c.passes(k)
+		if passes {
+			k.group, passing.checks = passing, append(passing.checks, k)
+		}
+		return passes
+	})
+	c.ask(passing) // they count once Redis answers, and show that it does
+	if len(g.checks) == 0 {
 		answer(delivery.KeyAnswer{SendBy: delivery.StampOf(now.Add(g.margin))})
-	default:
-		g.job, g.by = a.Job, now.Add(g.margin)
-		g.ended = func(g *group) { answer(c.decide(g)) }
-		c.ask(g)
+		return
 	}
+	g.job, g.by = a.Job, now.Add(g.margin)
+	g.ended = func(g *group) { answer(c.decide(g)) }
+	c.ask(g)
 }
 
 // decide returns what the keys of a job have answered.

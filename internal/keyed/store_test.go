@@ -225,15 +225,24 @@ func numbers(t *lua.LTable) []any {
 
 // bubble plays with a Checker on a simulated store at noon of 2026-12-01, in virtual time.
 func bubble(t *testing.T, q delivery.Quota, play func(t *testing.T, r *rig, s *store)) {
+	bubbleOf(t, 1, q, nil, func(t *testing.T, r *rig, stores []*store) { play(t, r, stores[0]) })
+}
+
+// bubbleOf is a bubble with a ring of stores, and more quotas of the campaign.
+func bubbleOf(t *testing.T, stores int, q delivery.Quota, more []*delivery.Quota, play func(t *testing.T, r *rig, stores []*store)) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)))
-		s := &store{values: map[string]string{}, runID: "aaaa"}
-		client := redis.NewUniversalClient(shards.ClientOptions("127.0.0.1:1"))
-		client.AddHook(s)
-		set := shards.New(client)
+		var ring []*store
+		var clients []redis.UniversalClient
+		for i := range stores {
+			ring = append(ring, &store{values: map[string]string{}, runID: "aaaa"})
+			clients = append(clients, redis.NewUniversalClient(shards.ClientOptions("127.0.0.1:1")))
+			clients[i].AddHook(ring[i])
+		}
+		set := shards.New(clients...)
 		q.ID, q.Per = "cap", "to"
-		r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, redis: client, quota: &q, Desk: Desk{set, "pacer."}}
-		c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), Keyed: []*delivery.Quota{&q}}
+		r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, redis: clients[0], quota: &q, Desk: Desk{set, "pacer."}}
+		c := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), Keyed: append([]*delivery.Quota{&q}, more...)}
 		snapshot := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": c}}
 		r.Checker = New(Options{
 			Sinks: r.receiver, Shards: set, KeyPrefix: "pacer.", Snapshot: func() *delivery.Snapshot { return snapshot },
@@ -243,11 +252,45 @@ func bubble(t *testing.T, q delivery.Quota, play func(t *testing.T, r *rig, s *s
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { _ = r.Run(ctx); close(done) }()
-		play(t, r, s)
+		play(t, r, ring)
 		time.Sleep(time.Second)
 		cancel()
 		<-done
-		_ = client.Close()
+		_ = set.Close()
+	})
+}
+
+// TestAJobWithKeysInTwoShards, of which one does not answer: if the quota there is open, the job is sent and counted in the other shard.
+func TestAJobWithKeysInTwoShards(t *testing.T) {
+	tenants := unlimited(delivery.Quota{ID: "tenants", Per: "tenant", Windows: []delivery.Window{window(1, 24*time.Hour)}})
+	q := unlimited(delivery.Quota{OnStoreFailure: delivery.PolicyOpen, Windows: []delivery.Window{window(1, time.Second)}})
+	bubbleOf(t, 2, q, []*delivery.Quota{&tenants}, func(t *testing.T, r *rig, stores []*store) {
+		in := func(shard int, quota, name string) string {
+			for i := 0; ; i++ {
+				if value := name + strconv.Itoa(i); idOf(quota, value).shard(2) == shard {
+					return value
+				}
+			}
+		}
+		of := func(tenant string) *delivery.Job {
+			j := job(in(0, "cap", "to"))
+			j.Headers = append(j.Headers, delivery.Header{Key: delivery.HeaderKey + "tenant", Value: []byte(tenant)})
+			return j
+		}
+		stores[0].do(func() { stores[0].lasts, stores[0].lose = batchTimeout, 1_000_000 })
+		tenant := in(1, "tenants", "t")
+		for begun := time.Now(); r.send(of(tenant)).Class != delivery.Delivered; time.Sleep(100 * time.Millisecond) {
+			if time.Since(begun) > 5*time.Second {
+				t.Error("the job is not sent")
+				return
+			}
+		}
+		if res := r.send(of(tenant)); res.Class == delivery.Delivered {
+			t.Error("a second job of the tenant is sent within its day")
+		}
+		if res := r.send(of(in(1, "tenants", "u"))); res.Class != delivery.Delivered {
+			t.Errorf("a job of another tenant: %+v", res)
+		}
 	})
 }
 
