@@ -105,16 +105,14 @@ type header struct {
 	override  int64 // replaces Redis' clock in tests
 	low, high int64 // where the clock must be, zeros: it is not known
 	witness   bool
-	epoch     int64
-	check     bool // whether the epoch must be the data's
+	epoch     int64 // that the data must have, 0: any
 }
 
 func (h header) encode() []byte {
-	b := make([]byte, 0, 37)
+	b := make([]byte, 0, 36)
 	b = put(b, 7, h.seq, h.override, h.low, h.high)
 	b = put(b, 1, bit(h.witness))
-	b = put(b, 7, h.epoch)
-	return put(b, 1, bit(h.check))
+	return put(b, 7, h.epoch)
 }
 
 func bit(b bool) int64 {

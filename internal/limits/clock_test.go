@@ -44,7 +44,7 @@ func TestScriptsRefuseAClockThatHasJumped(t *testing.T) {
 	} {
 		raw = step.raw
 		c := &call{
-			head: header{seq: int64(i + 1), low: step.low, high: step.high, witness: step.witness, epoch: 1, check: true},
+			head: header{seq: int64(i + 1), low: step.low, high: step.high, witness: step.witness, epoch: 1},
 			keys: []string{k.clock(), k.reply("n", 0)}, args: []any{"n", "", "", 0},
 		}
 		r.attempt(context.Background(), takeScript, []*call{c})

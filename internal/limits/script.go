@@ -132,9 +132,8 @@ func (r *runner) prepare(calls []*call) {
 		}
 		if r.epoch != nil {
 			c.head.epoch = r.epoch()
-			c.head.check = c.head.epoch != 0
 		}
-		if r.clock != nil && r.uptime != nil && (r.epoch == nil || c.head.check) {
+		if r.clock != nil && r.uptime != nil && (r.epoch == nil || c.head.epoch != 0) {
 			c.head.low, c.head.high, c.head.witness = r.clock.expect(now)
 		}
 	}

@@ -10,9 +10,9 @@
 --   timeline  string, see timeline.lua
 --   quota     string, see window.lua
 --
--- ARGV[1] of every script: seq, override, low, high, witness, epoch, check
+-- ARGV[1] of every script: seq, override, low, high, witness, epoch
 --   override takes the place of Redis' clock in tests, 0 otherwise. low to high is where the clock must be, 0: the caller does not know.
---   witness: the caller has known it for long. check: whether the epoch and the process must be the caller's.
+--   witness: the caller has known it for long. epoch: what the data must have, and the process that adopted it; 0: any.
 
 local floor, max, min = math.floor, math.max, math.min
 local find, match, rep, sub = string.find, string.match, string.rep, string.sub
@@ -66,7 +66,7 @@ else
   end
 end
 
-local SEQ, OVERRIDE, LOW, HIGH, WITNESS, EPOCH, CHECK = parse('<I7I7I7I7BI7B', ARGV[1])
+local SEQ, OVERRIDE, LOW, HIGH, WITNESS, EPOCH = parse('<I7I7I7I7BI7', ARGV[1])
 local SECOND = 1000000
 
 -- The largest time that a script went by, that of the last witness, the epoch of the data, and before the process that adopted it.
@@ -96,7 +96,7 @@ end
 -- The store's time, or nil and an error. keep: the script changes something.
 local function clock(key, keep)
   local now, shown, witnessed, epoch, process = redisTime(), readClock(key)
-  if CHECK > 0 then
+  if EPOCH > 0 then
     if epoch ~= EPOCH or not find(call('INFO', 'server'), process, 1, true) then
       return nil, redis.error_reply('EPOCH the data is not what it was')
     end
