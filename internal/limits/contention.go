@@ -212,7 +212,7 @@ func (q *contention) join(a *delivery.Ask, now, take int64) {
 	q.weights += m.weight
 	m.want, m.soon = a.Want, a.Want
 	if r := a.Campaign.Rate; !r.Zero() {
-		m.soon = min(a.Want, a.Horizon/max(1, r.Spacing())+1)
+		m.soon = min(a.Want, a.Horizon/r.Spacing()+1)
 	}
 	m.demand = q.uses(m, a, 0, now)
 	// Units that were not asked for are not owed later, beyond what the window holds.

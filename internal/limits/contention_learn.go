@@ -40,7 +40,7 @@ func (c *contentions) learnOf(quota *delivery.Quota, x *contender, take int64) *
 	}
 	refused := g.Bound == delivery.BindQuota && g.BoundQuota == quota.ID
 	q := c.of(quota, x.own)
-	if q == nil && refused && g.NextAt > 0 && g.GrantedAt > 0 {
+	if q == nil && refused && g.NextAt > 0 {
 		q = c.add(quota, g.BoundWindow)
 		q.join(x.own, g.GrantedAt, 0)
 	}

@@ -103,7 +103,7 @@ func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, win
 	}
 	spacing := int64(1)
 	if r := a.Campaign.Rate; !r.Zero() {
-		spacing = max(1, r.Spacing())
+		spacing = r.Spacing()
 		n = min(n, use/spacing+1)
 	}
 	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks

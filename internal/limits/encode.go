@@ -223,9 +223,6 @@ func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, n
 	for i := range grants {
 		g := &grants[i]
 		c := g.From.Campaign
-		if g.Units <= 0 || validID(c.ID) != nil {
-			continue
-		}
 		whole, rest := split(g.Rate)
 		list = put(list, 2, l.key(k.timeline(c.ID)))
 		list = put(list, 7, g.Revision, g.Rate.N, whole, rest, g.First.At, g.First.Frac)
