@@ -23,7 +23,7 @@ func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 		switch s := e.shards[g.From.Shard]; g.From.Epoch {
 		case local.Epoch:
 			e.fallback.Refund(*g)
-		case s.epoch.Load():
+		case s.master.epoch():
 			lists[s.index] = append(lists[s.index], *g)
 			s.crowds.returned(g.From.Campaign)
 		}

@@ -40,9 +40,7 @@ type shard struct {
 	keys   keys
 	master runner
 	clock  shardClock
-	// epoch is that of the shard's data as far as this engine knows, 0 where it is not watched.
-	epoch atomic.Int64
-	fence *ledger.Fence
+	fence  *ledger.Fence
 	// contentions are the quotas that many of this daemon's campaigns wait for.
 	crowds     contentions
 	clockKnown atomic.Bool  // whether callers have heard of the clock, without which a time of this shard means nothing
@@ -73,7 +71,8 @@ func newShards(o *Options) []*shard {
 			index: i, keys: newKeys(o.KeyPrefix, i), sem: semaphore.NewWeighted(scriptSlots),
 		}
 		s.master = runner{
-			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now, epoch: s.epoch.Load,
+			client: o.Shards.Master(i), timeout: o.Timeout, clock: &s.clock, override: o.now,
+			epoch: func() int64 { epoch, _ := s.fence.Epoch(i); return epoch },
 		}
 		if o.now == nil {
 			s.master.uptime = uptime
@@ -89,9 +88,7 @@ func newShards(o *Options) []*shard {
 // run sends calls to the shard's master in one pipeline and leaves reply or error in each.
 func (s *shard) run(ctx context.Context, script *shards.Script, calls []*call) {
 	err := s.await(ctx)
-	if epoch, open := s.fence.Epoch(s.index); open {
-		s.epoch.Store(epoch)
-	} else if err == nil {
+	if _, open := s.fence.Epoch(s.index); err == nil && !open {
 		err = errClosed
 	}
 	if err != nil {

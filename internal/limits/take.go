@@ -147,7 +147,7 @@ func (t *taking) run(ctx context.Context) error {
 	}
 	return forEachShard(t.Engine, lists, func(s *shard, list []*contender) error {
 		var errs []error
-		from := delivery.Provenance{Shard: s.index, Epoch: s.epoch.Load()}
+		from := delivery.Provenance{Shard: s.index, Epoch: s.master.epoch()}
 		s.crowds.run(list, s.now(), from, func(wave []*contender) {
 			for part := range slices.Chunk(batchesOf(s, wave), scriptSlots) {
 				errs = append(errs, t.takeBatches(ctx, s, part))
