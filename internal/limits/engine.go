@@ -77,7 +77,6 @@ type Engine struct {
 	fallback *local.Fallback
 
 	ended    chan struct{}       // closed when Run ends
-	end      sync.Once           // closes it
 	settling *semaphore.Weighted // held while grants made without the shards are charged
 
 	stale *stale
@@ -130,8 +129,8 @@ func (e *Engine) watch(o *Options) {
 }
 
 // Run keeps the engine's books until ctx ends. It determines which data is in force, rebuilds lost data, writes the ledger, synchronises
-// eventual quotas, and charges units sent while a store did not answer. With a ledger, nothing is granted unless it runs. It is to end
-// after the last take and refund.
+// eventual quotas, and charges units sent while a store did not answer. With a ledger, nothing is granted unless it runs. It runs once,
+// and is to end after the last take and refund.
 func (e *Engine) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { e.fence.Run(ctx) })
@@ -142,7 +141,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		retry.Every(ctx, chargeEvery, func(time.Time) { _ = e.settleDebts(ctx) }) // a take that is affected returns the error
 	})
 	all.Wait()
-	e.end.Do(func() { close(e.ended) })
+	close(e.ended)
 	for _, s := range e.shards {
 		s.lookouts.Wait()
 	}
