@@ -3,6 +3,7 @@ package keyed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -23,7 +24,7 @@ type State struct {
 
 // Show returns the state of a value of the quota's key.
 func (d Desk) Show(ctx context.Context, q *delivery.Quota, value string) (s State, err error) {
-	reply, err := d.run(ctx, "show", q, value)
+	reply, err := d.run(ctx, "show", q, value, q.WindowsOf(value))
 	if err != nil {
 		return s, err
 	}
@@ -41,18 +42,22 @@ func (d Desk) Show(ctx context.Context, q *delivery.Quota, value string) (s Stat
 
 // Release ends what an answer has held.
 func (d Desk) Release(ctx context.Context, q *delivery.Quota, value string) error {
-	_, err := d.run(ctx, "hold", q, value) // for no time
+	windows := slices.Clone(q.WindowsOf(value))
+	for i := range windows { // in which zone the recipient's day ends is not known: nothing is forgotten before a span is over
+		windows[i].Anchor = ""
+	}
+	_, err := d.run(ctx, "hold", q, value, windows) // for no time
 	return err
 }
 
-func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string) (any, error) {
+func (d Desk) run(ctx context.Context, what string, q *delivery.Quota, value string, windows []delivery.Window) (any, error) {
 	i, now := idOf(q.ID, value), time.Now()
-	windows, _ := spec(q.WindowsOf(value), now, nil)
-	clock := shards.Tag(d.KeyPrefix, i.shard(d.Shards.Count())) + shards.ClockKey
+	text, _ := spec(windows, now, nil)
 	shard := i.shard(d.Shards.Count())
+	clock := shards.Tag(d.KeyPrefix, shard) + shards.ClockKey
 	run := shards.Run{
 		Keys: []string{i.hash(d.KeyPrefix, shard), clock, clock},
-		Args: []any{i.field(), asked(what, 1, false, windows), 0, ahead(q.Keys[value].HeldUntil, now), 0, 0},
+		Args: []any{i.field(), asked(what, 1, false, text), 0, ahead(q.Keys[value].HeldUntil, now), 0, 0},
 	}
 	replies, err := script.Run(ctx, d.Shards.Master(shard), run).Slice()
 	switch {

@@ -359,6 +359,34 @@ func TestADaemonsClockIsAhead(t *testing.T) {
 	})
 }
 
+// TestAReleaseForgetsNoDay: whoever releases a key by hand does not know its recipient's zone. Its day, which is that of UTC no more, is counted on.
+func TestAReleaseForgetsNoDay(t *testing.T) {
+	day := delivery.Window{Limit: 1, Span: 24 * time.Hour, Algorithm: delivery.AlgorithmFixed, Anchor: "day@recipient"}
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{day}}), func(t *testing.T, r *rig, _ *store) {
+		zone, err := time.LoadLocation("Asia/Vladivostok") // where it is 22:00
+		if err != nil {
+			t.Error(err)
+		}
+		sends := func() bool {
+			j := job("a")
+			j.Zone = zone
+			return r.send(j).Class == delivery.Delivered
+		}
+		time.Sleep(3 * time.Hour)
+		if !sends() || sends() {
+			t.Error("the first day")
+		}
+		time.Sleep(10 * time.Hour) // in which the day of UTC ends
+		if err := r.Desk.Release(context.Background(), r.quota, "a"); err != nil || sends() {
+			t.Errorf("%v; a second job within the recipient's day", err)
+		}
+		time.Sleep(14 * time.Hour)
+		if !sends() {
+			t.Error("the next day")
+		}
+	})
+}
+
 // TestWhatIsCountedBeforeMidnight is sent before midnight.
 func TestWhatIsCountedBeforeMidnight(t *testing.T) {
 	q := unlimited(delivery.Quota{Windows: []delivery.Window{{Limit: 1, Span: 24 * time.Hour, Algorithm: delivery.AlgorithmFixed, Anchor: "day@UTC"}}})
