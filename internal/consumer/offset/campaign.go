@@ -51,6 +51,12 @@ func (c *campaign) low() int64 {
 	return c.records[0].Offset
 }
 
+// hasOpenBeyond reports whether a record beyond an offset is open, given that none beyond it is settled.
+func (c *campaign) hasOpenBeyond(offset int64) bool {
+	n := len(c.records)
+	return n > 0 && c.records[n-1].Offset > offset
+}
+
 // leave records that the record at offset, and those after it, were not handed over.
 func (c *campaign) leave(offset int64) {
 	if !c.behind || offset < c.next {

@@ -88,7 +88,7 @@ func (l *Lane) ClassifyCatchUp(hash uint64, offset int64) Verdict {
 	if c == nil || !c.chase || offset < c.next {
 		return Skip
 	}
-	known := l.at[offset] != nil || offset < c.settledTo && !l.pending[offset] // handed over or settled: it needs no room
+	known := l.at[offset] != nil || offset < c.settledTo && l.pending[offset] == nil // handed over or settled: it needs no room
 	switch {
 	case known:
 	case l.exhausted(c):

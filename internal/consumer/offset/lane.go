@@ -26,7 +26,7 @@ type Lane struct {
 	main      int64
 	campaigns map[uint64]*campaign
 	at        map[int64]*campaign // of the open offsets
-	pending   map[int64]bool      // open offsets before the last settled one of their campaign that are to be handed over again
+	pending   map[int64]*campaign // of offsets that are to be handed over again, and are open before a settled one of the campaign, or may be
 	crowded   bool                // the last commit had hardly room for what is settled between open records
 	reads     uint64              // number of catch-up reads begun
 	readFrom  int64               // the offset at which the current catch-up read began
@@ -84,10 +84,11 @@ func RestoreLane(committed int64, metadata string) (*Lane, error) {
 
 func newLane(p lanePositions) *Lane {
 	l := &Lane{
-		main: p.main, campaigns: map[uint64]*campaign{}, at: map[int64]*campaign{}, pending: map[int64]bool{}, maxBytes: math.MaxInt64,
+		main: p.main, campaigns: map[uint64]*campaign{}, at: map[int64]*campaign{}, pending: map[int64]*campaign{}, maxBytes: math.MaxInt64,
 	}
+	unknown := &campaign{settledTo: math.MaxInt64}
 	for _, o := range p.open {
-		l.pending[o] = true
+		l.pending[o] = unknown
 	}
 	for _, e := range p.entries {
 		if e.low >= p.main {
@@ -240,7 +241,7 @@ func (l *Lane) GiveBack(offset int64) (Returned, bool) {
 	r := c.records[i]
 	back := Returned{Campaign: c.hash, Size: r.Size, Capacity: c.capacity}
 	if c.records = slices.Delete(c.records, i, i+1); i < len(c.records) || offset < c.settledTo {
-		l.pending[offset] = true
+		l.pending[offset] = c
 	}
 	c.units -= r.Weight
 	c.bytes -= r.Size

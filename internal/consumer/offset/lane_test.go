@@ -629,3 +629,25 @@ func TestALaneLeavesItsCommitRoom(t *testing.T) {
 
 // never says that no campaign waits for its turn.
 func never(uint64) bool { return false }
+
+// Jobs that were refused, as those of campaigns that are paused, take no room in a commit: none of their campaign was sent beyond them.
+func TestWhatWasRefusedTakesNoRoom(t *testing.T) {
+	const slow, campaigns, each = 0, 40, 1000 // jobs that are read at once
+	s := &stopSim{driven: drive(slow), settled: map[int64]bool{}}
+	for paused := range uint64(campaigns) {
+		s.log = append(s.log, slices.Repeat([]uint64{paused + 1}, each)...)
+	}
+	s.log = append(s.log, slow)
+	for s.main < s.end() {
+		for _, o := range s.readMain(each) {
+			if s.log[o] != slow {
+				s.GiveBack(o)
+			}
+		}
+	}
+	s.settle(func(o int64) bool { return o != slow })
+	if p := s.Position(); p.Trimmed || len(p.Metadata) > 1000 {
+		t.Errorf("a commit takes %d bytes, trimmed: %t", len(p.Metadata), p.Trimmed)
+	}
+	s.stop(t)
+}

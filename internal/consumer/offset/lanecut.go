@@ -34,7 +34,7 @@ func (l *Lane) Span() (low, high int64) {
 func (l *Lane) Cut(at int64) {
 	was := l.main
 	l.main = min(l.main, at)
-	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o >= at })
+	maps.DeleteFunc(l.pending, func(o int64, _ *campaign) bool { return o >= at })
 	for _, c := range l.campaigns {
 		c.settledTo = min(c.settledTo, at)
 		// As in Raise, only the share of the records left behind that lie there is known.

@@ -44,7 +44,9 @@ func (l *Lane) advance() {
 		}
 	}
 	committed := l.Committed()
-	maps.DeleteFunc(l.pending, func(o int64, _ bool) bool { return o < committed }) // the log has lost them
+	maps.DeleteFunc(l.pending, func(o int64, c *campaign) bool { // the log has lost them, or they are handed over before any record beyond them
+		return o < committed || o >= c.settledTo && !c.hasOpenBeyond(o)
+	})
 }
 
 // positions returns the content of a commit.

@@ -159,7 +159,7 @@ func Unsettled(lane bool, committed int64, metadata string) (open func(campaign 
 		}
 		return func(campaign string, offset int64) bool {
 			if c := l.campaigns[delivery.CampaignHash(campaign)]; c != nil {
-				return offset >= c.settledTo || offset >= c.next && l.pending[offset]
+				return offset >= c.settledTo || offset >= c.next && l.pending[offset] != nil
 			}
 			return offset >= l.main
 		}, nil
