@@ -10,7 +10,6 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // assignment is the time while this daemon holds partitions: from a join until it has let go of all of them. That is until it stops, or
@@ -25,7 +24,6 @@ type assignment struct {
 	stop    context.CancelFunc
 	hurry   context.Context // ends when others may have the partitions soon, so that there is little time to let go of them
 	hasten  context.CancelFunc
-	again   retry.Signal // the group has to deal anew
 	idle    *broker.Poll
 	commit  *committer
 	janitor *janitor
@@ -54,13 +52,12 @@ func (t *assignment) help(f func(ctx context.Context)) {
 // hold joins the group, works on what it is dealt, and returns when it has let go of everything. While it drains after ctx has
 // ended, it goes on to be a member.
 func (c *Consumer) hold(ctx context.Context, m *membership) {
-	gen, err := m.join(ctx, claims{}, func() bool { return false })
+	gen, err := m.join(ctx, func() claims { return claims{} }, func() bool { return false })
 	if err != nil {
 		return
 	}
 	t := &assignment{
-		Consumer: c, member: m, again: retry.NewSignal(), idle: broker.NewPoll(c.opt.Client),
-		held: map[partition]*holding{},
+		Consumer: c, member: m, idle: broker.NewPoll(c.opt.Client), held: map[partition]*holding{},
 	}
 	t.work, t.stop = context.WithCancel(ctx)
 	defer t.stop()
@@ -108,19 +105,14 @@ func (t *assignment) serve(running context.Context, g generation) *generation {
 	defer stop()
 	defer context.AfterFunc(t.hurry, stop)()
 	if g.dealt != nil {
-		watching.Go(func() { t.watchPartitions(over, g.dealt, t.again.Send) })
+		watching.Go(func() { t.watchPartitions(over, g.dealt, t.member.again.Send) })
 	}
 	select {
-	case <-t.member.rebalances:
-	case <-t.again:
+	case <-t.member.again:
 	case <-over.Done():
 		return nil
 	}
-	select {
-	case <-t.again: // this join is for it; what is let go of from now on is dealt in the next
-	default:
-	}
-	next, err := t.member.join(over, t.claims(), func() bool { return t.work.Err() != nil })
+	next, err := t.member.join(over, t.claims, func() bool { return t.work.Err() != nil })
 	if err != nil {
 		t.letGo() // unless that is why it failed
 		return nil
@@ -270,7 +262,7 @@ func (t *assignment) revoke(gone []*holding) {
 				s.leave()
 			}
 			t.change(func(held map[partition]*holding) { delete(held, h.partition) })
-			t.again.Send()
+			t.member.again.Send()
 		})
 	}
 	leaving.Wait()

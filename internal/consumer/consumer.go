@@ -77,7 +77,7 @@ func (c *Consumer) Run(ctx context.Context) {
 	if err := c.awaitTopics(ctx); err != nil {
 		return // ended before there was anything to read
 	}
-	member := newMembership(&c.opt, c.health, &c.lease)
+	member := &membership{opt: &c.opt, health: c.health, lease: &c.lease, again: retry.NewSignal(), member: broker.Member{Group: c.opt.Group}}
 	lasting := context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(lasting)
 	var beats sync.WaitGroup

@@ -30,15 +30,11 @@ type membership struct {
 	health *broker.Health
 	lease  *lease
 
-	rebalances retry.Signal // the group rebalances: join
+	again retry.Signal // join: the group rebalances, or has to deal anew
 
 	mu      sync.Mutex
 	member  broker.Member // without an ID: the group does not know this daemon; in generation 0: it has not joined
 	joining bool
-}
-
-func newMembership(opt *Options, health *broker.Health, l *lease) *membership {
-	return &membership{opt: opt, health: health, lease: l, rebalances: retry.NewSignal(), member: broker.Member{Group: opt.Group}}
 }
 
 // generation is what one generation of the group deals to this member.
@@ -60,19 +56,21 @@ func (m *membership) enter(g generation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.member, m.joining = g.Member, false
-	select {
-	case <-m.rebalances: // into this one
-	default:
-	}
 }
 
 // join joins the group while this daemon holds partitions, or none. It tries until that works, until ctx ends, or until the
 // group has gone on without a member that holds some. A member that is stopping joins to keep what it holds, and asks for nothing.
-func (m *membership) join(ctx context.Context, mine claims, stopping func() bool) (g generation, err error) {
+func (m *membership) join(ctx context.Context, holds func() claims, stopping func() bool) (g generation, err error) {
 	m.mu.Lock()
 	m.joining = true
-	mine.Generation = m.member.Generation
+	since := m.member.Generation
 	m.mu.Unlock()
+	select {
+	case <-m.again: // this join is for it; what is let go of from now on is dealt in the next
+	default:
+	}
+	mine := holds()
+	mine.Generation = since
 	defer func() {
 		if err != nil {
 			m.mu.Lock()
@@ -179,7 +177,7 @@ func (m *membership) heard(of broker.Member, sent time.Time, err error) {
 	case broker.Rebalances(err):
 		m.lease.renew(sent) // the group has not gone on
 		if !m.joining {
-			m.rebalances.Send()
+			m.again.Send()
 		}
 	case m.joining && broker.Outdated(err): // it has, with this member, whose answer is under way, and who keeps what it holds
 		m.lease.renew(sent)
