@@ -236,7 +236,7 @@ func TestBrokerDownAndUp(t *testing.T) {
 		return c
 	}
 	r := newRig(t, []string{fmt.Sprintf("127.0.0.1:%d", port)})
-	c := r.start(newFake(), func(o *Options) { o.DrainTimeout = time.Second })
+	c := r.start(newFake())
 	r.eventually("a line", func() bool { return len(r.logs.lines("level=WARN")) > 0 })
 	cluster := up()
 	r.create(2, r.jobs(), r.opt.LaneTopic)

@@ -126,7 +126,7 @@ func (t *assignment) reader(s *source) (run func(context.Context) *start) {
 		return r.run
 	}
 	read := 0
-	r := &ingressReader{reader: base, maxBytes: t.ingressFetchBytes, repeated: func(j *delivery.Job) bool {
+	r := &ingressReader{reader: base, maxBytes: t.fetchBytes, repeated: func(j *delivery.Job) bool {
 		read++
 		return read <= mayBeMoved && t.origins.Moved(j, t.laneRepeats())
 	}}
@@ -166,9 +166,9 @@ func (t *assignment) awaitLanes() {
 	}
 }
 
-// ingressFetchBytes bounds a fetch of ingress.
-func (t *assignment) ingressFetchBytes() int64 {
-	return ingressFetchBytes(t.opt.MaxBufferBytes, int(t.ingress.Load()))
+// fetchBytes bounds a fetch of ingress: a quarter of the budget is divided among the jobs of the fetches that may be in flight at once.
+func (t *assignment) fetchBytes() int64 {
+	return min(max(t.budget.limit/4/expansion/max(t.ingress.Load(), 1), minFetchBytes), maxFetchBytes)
 }
 
 // pass counts a partition that is not read until it is let go of.
@@ -189,7 +189,6 @@ func (t *assignment) run(ctx context.Context) {
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
 	keep := &checkpointer{opt: &t.opt, sources: t.sources}
-	survey := &survey{opt: &t.opt, metrics: t.metrics, sources: t.sources}
 	var committer sync.WaitGroup
 	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })
@@ -199,10 +198,10 @@ func (t *assignment) run(ctx context.Context) {
 		t.help(t.janitor.run)
 	}
 	t.help(t.watchTopics)
-	t.help(survey.run)
+	t.help(t.survey)
 	t.help((&counting{opt: &t.opt, sources: t.sources, limit: t.budget.limit}).run)
 	t.help(t.watchMemory)
-	t.help(func(ctx context.Context) { t.lease.watch(ctx, t.opt.DrainTimeout+commitTimeout) })
+	t.help(func(ctx context.Context) { t.lease.watch(ctx, drainTimeout+commitTimeout) })
 
 	<-t.work.Done()
 	stopping := time.Now()
@@ -251,11 +250,14 @@ func (t *assignment) finish(ctx context.Context, stopping time.Time, save func(c
 	}
 }
 
-// drain lets the handler finish what is in flight: within ShutdownTimeout, or DrainTimeout once there is a hurry.
+// drainTimeout bounds a drain when others may have the partitions soon.
+const drainTimeout = 3 * time.Second
+
+// drain lets the handler finish what is in flight: within ShutdownTimeout, or drainTimeout once there is a hurry.
 func (t *assignment) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()
-	defer context.AfterFunc(t.hurry, func() { time.AfterFunc(t.opt.DrainTimeout, cancel) })()
+	defer context.AfterFunc(t.hurry, func() { time.AfterFunc(drainTimeout, cancel) })()
 	open, err := t.opt.Handler.Drain(ctx)
 	t.metrics.doubt.Add(float64(open))
 	if err != nil {
@@ -264,9 +266,4 @@ func (t *assignment) drain(ctx context.Context) {
 	if open > 0 {
 		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice", "jobs", open)
 	}
-}
-
-// ingressFetchBytes divides a quarter of the budget among the jobs of the fetches that may be in flight at once.
-func ingressFetchBytes(budget int64, partitions int) int64 {
-	return min(max(budget/4/expansion/int64(max(partitions, 1)), minFetchBytes), maxFetchBytes)
 }

@@ -12,25 +12,18 @@ import (
 )
 
 // survey measures, every Options.PositionInterval, what waits in the partitions that are held, whether they are being
-// read or not. One goroutine runs it.
-type survey struct {
-	opt     *Options
-	metrics *metrics
-	sources func() []*source
-}
-
-// run measures until ctx ends; after that, nothing waits here.
-func (s *survey) run(ctx context.Context) {
-	retry.Every(ctx, s.opt.PositionInterval, func(time.Time) { s.measure(ctx) })
-	s.metrics.waiting.nothing(s.opt)
+// read or not. After ctx has ended, nothing waits here.
+func (t *assignment) survey(ctx context.Context) {
+	retry.Every(ctx, t.opt.PositionInterval, func(time.Time) { t.measure(ctx) })
+	t.metrics.waiting.nothing(&t.opt)
 }
 
 // measure measures once.
-func (s *survey) measure(ctx context.Context) {
-	s.askEnds(ctx)
+func (t *assignment) measure(ctx context.Context) {
+	t.askEnds(ctx)
 	backlog, now := map[string]int64{}, time.Now()
 	var oldest, open [len(placeNames)]time.Duration
-	for _, at := range s.sources() {
+	for _, at := range t.sources() {
 		first, next, since := at.oldest()
 		backlog[at.Topic] += max(0, at.edge.Load()-first)
 		if first == next {
@@ -47,14 +40,14 @@ func (s *survey) measure(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.metrics.waiting.show(s.opt, backlog, oldest, open)
+	t.metrics.waiting.show(&t.opt, backlog, oldest, open)
 }
 
 // askEnds asks where the logs of ingress and timers end: a reader that holds jobs back does not look. Where there is no
 // answer, the last one counts.
-func (s *survey) askEnds(ctx context.Context) {
+func (t *assignment) askEnds(ctx context.Context) {
 	of := map[partition]*source{}
-	for _, at := range s.sources() {
+	for _, at := range t.sources() {
 		if at.from != delivery.FromLane {
 			of[at.partition] = at
 		}
@@ -62,9 +55,9 @@ func (s *survey) askEnds(ctx context.Context) {
 	if len(of) == 0 {
 		return
 	}
-	found, err := s.opt.Client.Offsets(ctx, broker.Latest, slices.Collect(maps.Keys(of))...)
+	found, err := t.opt.Client.Offsets(ctx, broker.Latest, slices.Collect(maps.Keys(of))...)
 	if err != nil {
-		s.opt.Logger.Debug("the ends of logs are not known", "error", err)
+		t.opt.Logger.Debug("the ends of logs are not known", "error", err)
 	}
 	for at, end := range found {
 		of[at].edge.Store(end)

@@ -74,7 +74,6 @@ type Options struct {
 	MaxWeight        int64                 // delivery.MaxWeight
 	MaxNotBefore     time.Duration         // how far ahead a job's pacer-not-before may lie; 0: unlimited
 	MaxOpen          int                   // 20,000, the maximum: open jobs of one partition of ingress or a timer
-	DrainTimeout     time.Duration         // 3 s: of a drain when others may have the partitions soon
 	ShutdownTimeout  time.Duration         // 20 s: of a drain at the end of Run, and of what is in flight of a partition that moves
 	PositionInterval time.Duration         // 5 s
 	Watchdog         time.Duration         // 2 m: how long a step of a reader may take
@@ -95,7 +94,6 @@ func (o *Options) defaults() {
 	o.MaxBufferBytes = cmp.Or(o.MaxBufferBytes, DefaultMaxBufferBytes)
 	o.MaxWeight = cmp.Or(o.MaxWeight, delivery.MaxWeight)
 	o.MaxOpen = cmp.Or(o.MaxOpen, offset.MaxOpen)
-	o.DrainTimeout = cmp.Or(o.DrainTimeout, 3*time.Second)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
 	o.Watchdog = cmp.Or(o.Watchdog, DefaultWatchdog)

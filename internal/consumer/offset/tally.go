@@ -8,7 +8,7 @@ import (
 )
 
 // Tally counts the records of a partition of ingress or of a timer that are not settled, by campaign. The partition's reader counts what it
-// reads, in the order of the log; while it waits, a survey counts what lies beyond. Each record counts once. It is pure. Make one with NewTally.
+// reads, in the order of the log; while it waits, others count what lies beyond. Each record counts once. It is pure. Make one with NewTally.
 type Tally struct {
 	next   int64 // before it, all records are counted
 	counts map[uint64]*delivery.CampaignCount

@@ -6,7 +6,7 @@ import (
 )
 
 // Window keeps the offsets of one partition of ingress or of a timer that are read and not yet committed. It is pure: no
-// lock, no clock. Make one with NewWindow or RestoreWindow.
+// lock, no clock. Make one with RestoreWindow.
 //
 //	         base             next
 //	committed | settled, open  | restored, not read yet
