@@ -38,7 +38,7 @@ func TestDrainDropsWhatIsQueuedAndAwaitsWhatIsSent(t *testing.T) {
 		if _, ok := waiting.outcome(4); !ok || waiting.count() != 2 {
 			t.Error("nothing is written after a drain")
 		}
-	}, func(o *Options) { o.Workers = 1 })
+	})
 }
 
 // A batch in doubt is neither queued nor sending between two attempts.

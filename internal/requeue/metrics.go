@@ -57,9 +57,11 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 		})
 	}
 	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.", (*outbox).jobs)
-	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.", func(o *outbox) int { return min(1, o.refusing()) })
+	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.", func(o *outbox) int {
+		return min(1, o.refusing()-o.refusedResults())
+	})
 	gauge("pacer_requeue_refusing_partitions",
-		"Partitions of lanes, timers and dead letters that refuse records or do not answer.", (*outbox).refusing)
+		"Partitions of lanes, timers, dead letters and results that refuse records or do not answer.", (*outbox).refusing)
 	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)
 	gauge("pacer_requeue_oversize", "Jobs that stay open because their records are larger than the topic takes.",
 		(*outbox).large)
@@ -73,13 +75,8 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 		Name: "pacer_results_shortened_total", Help: "Events that are larger than their topic takes: written without keys, headers and answer.",
 	})
 	gauge("pacer_results_waiting", "Jobs that are not settled because their event is not acknowledged yet.", func(o *outbox) int { return o.results })
-	gauge("pacer_results_outage", "1 while events of settled jobs cannot be written, else 0.", func(o *outbox) int { return one(o.refusesResults()) })
+	gauge("pacer_results_outage", "1 while events of settled jobs cannot be written, else 0.", func(o *outbox) int {
+		return min(1, o.refusedResults())
+	})
 	return m
-}
-
-func one(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -211,14 +211,14 @@ func countUnacknowledged(items []*item) (n int) {
 	return n
 }
 
-// refusesResults reports whether events wait for a partition that refuses.
-func (o *outbox) refusesResults() bool {
+// refusedResults returns for how many partitions that refuse events wait.
+func (o *outbox) refusedResults() (n int) {
 	for _, h := range o.held {
 		if h.events() {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // jobs returns how many jobs wait to be written to lanes, timers and the dead letters.

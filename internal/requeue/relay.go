@@ -17,9 +17,9 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultLanes   = 256
-	defaultWorkers = 4
-	urgentWorkers  = 2
+	DefaultLanes  = 256
+	laneWorkers   = 4 // sources whose jobs are written to lanes at the same time
+	urgentWorkers = 2 // the same of timers and dead letters
 
 	maxBatchJobs  = 500
 	maxBatchBytes = 512 << 10
@@ -33,10 +33,7 @@ type Options struct {
 	// ResultHeaders are the headers of a job that its event has.
 	ResultHeaders []string
 	// Backlog returns how much waits in lanes, as far as that is known. nil: it is not known.
-	Backlog func(campaign string) Backlog
-	// Workers is the number of sources whose jobs are written to lanes at the same time; 4. Timers and dead letters have
-	// two workers of their own.
-	Workers    int
+	Backlog    func(campaign string) Backlog
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: not registered
 }
@@ -70,7 +67,6 @@ type Relay struct {
 // New makes a relay. It does no I/O.
 func New(opts Options) *Relay {
 	opts.Topics = opts.Topics.withDefaults()
-	opts.Workers = cmp.Or(opts.Workers, defaultWorkers)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	r := &Relay{
 		opts: opts, wake: [classes]retry.Signal{retry.NewSignal(), retry.NewSignal(), retry.NewSignal()}, box: newOutbox(),
@@ -86,7 +82,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.opts.Topics.Results {
 		r.running.Go(func() { r.findResults(ctx) })
 	}
-	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: r.opts.Workers, events: 1} {
+	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: laneWorkers, events: 1} {
 		for range workers {
 			r.running.Go(func() { r.work(ctx, queueClass(class)) })
 		}
@@ -160,7 +156,7 @@ func (r *Relay) Revoke() {
 func (r *Relay) finish(ctx context.Context, box *outbox) {
 	for {
 		r.mu.Lock()
-		over := r.stopped || len(box.queues) == 0 && !box.refusesResults()
+		over := r.stopped || len(box.queues) == 0 && box.refusedResults() == 0
 		r.mu.Unlock()
 		if over || retry.Sleep(ctx, finishPoll) != nil {
 			return

@@ -91,7 +91,7 @@ func (r *Relay) Admit(ctx context.Context, atMost time.Duration) error {
 func (r *Relay) refusesResults() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.box.refusesResults()
+	return r.box.refusedResults() > 0
 }
 
 // Ready reports whether the topic of the results, if they are written, has been found.

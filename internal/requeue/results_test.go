@@ -82,7 +82,7 @@ func TestEventsWaitForARefusingBroker(t *testing.T) {
 		if s.count() != 0 || !r.refusesResults() || r.log.Count("WARN") != 1 {
 			t.Errorf("%d settled, healthy %v, %d warnings", s.count(), !r.refusesResults(), r.log.Count("WARN"))
 		}
-		r.shows(map[string]float64{"pacer_requeue_queued": 0, "pacer_results_waiting": n})
+		r.shows(map[string]float64{"pacer_requeue_queued": 0, "pacer_results_waiting": n, "pacer_requeue_outage": 0, "pacer_results_outage": 1})
 		began := time.Now()
 		if err := r.Admit(t.Context(), 20*time.Second); err != nil || time.Since(began) != 20*time.Second {
 			t.Errorf("jobs were admitted after %s, %v", time.Since(began), err)
