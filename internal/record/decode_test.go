@@ -262,19 +262,26 @@ func checkDecoded(t interface{ Fatalf(string, ...any) }, r *delivery.Record, pla
 	if j.Size < Overhead+int64(len(r.Value)) {
 		t.Fatalf("size %d", j.Size)
 	}
+	p := new(Decoder).Peek(r, place, limits, readAt)
+	if p.Campaign != j.Campaign || p.Destination != j.Destination || p.Retrying() != j.Retrying() || !p.ReadyAt().Equal(j.ReadyAt()) ||
+		p.From != j.From || p.Offset != j.Offset {
+		t.Fatalf("counted as %s, and decoded as %s", shape(p), shape(j))
+	}
 }
 
 func TestDecodeAnything(t *testing.T) {
 	keys := []string{
 		"pacer-campaign", "pacer-job-id", "pacer-weight", "pacer-priority", "pacer-not-before", "content-type", "ce_id",
-		"traceparent", "pacer-origin", "pacer-attempt", "pacer-enqueued-at", "x",
+		"traceparent", "pacer-origin", "pacer-attempt", "pacer-enqueued-at", "pacer-destination", "pacer-due", "pacer-reason", "x",
 	}
+	known := rapid.SampledFrom([]string{"c", "5", "high", "in/1/2", "retry", "2026-11-21T12:00:00Z"})
+	header := rapid.OneOf(rapid.String(), known, known, known)
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rec(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`{"campaign":"c","payload":[1]}`, `{}`})).Draw(rt, "value"))
-		for range rapid.IntRange(0, 6).Draw(rt, "headers") {
+		for range rapid.IntRange(0, 9).Draw(rt, "headers") {
 			r.Headers = append(r.Headers, delivery.Header{
 				Key:   rapid.SampledFrom(keys).Draw(rt, "key"),
-				Value: []byte(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"c", "5", "high", "in/1/2"})).Draw(rt, "header")),
+				Value: []byte(header.Draw(rt, "header")),
 			})
 		}
 		checkDecoded(rt, r, delivery.Place(rapid.IntRange(0, 2).Draw(rt, "place")))
