@@ -300,7 +300,8 @@ func (r *FetchRequest) accepts(batch int64) func(size int64) error {
 	}
 }
 
-// fetch sends one fetch for several partitions of one leader, once it may. A broker that throttles may answer for none of them. Call free when the records are not used any more.
+// fetch sends one fetch for several partitions of one leader, once it may. A broker that throttles may answer for none of them. Call free when
+// the records are not used any more.
 func (c *Client) fetch(ctx context.Context, leader int, requests []FetchRequest) (response *kmsg.FetchResponse, free func(), err error) {
 	first, grace, at := requests[0], fetchGrace, gate{fetches, leader}
 	if slow, ok := c.slow.Load(first.Partition); ok {

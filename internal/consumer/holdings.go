@@ -152,7 +152,8 @@ func (t *assignment) laneRepeats() (lanes []*offset.Repeats) {
 	return lanes
 }
 
-// awaitLanes waits until the lanes are read up to where they end now, as far as queues have room, so that jobs of ingress which are in a lane already are recognised.
+// awaitLanes waits until the lanes are read up to where they end now, as far as queues have room. Then jobs of ingress that are in a lane
+// already are recognised.
 func (t *assignment) awaitLanes() {
 	defer t.recalls.Add(-1)
 	ctx, cancel := context.WithTimeout(t.work, t.opt.lanesFirst)

@@ -134,7 +134,8 @@ func (c *Consumer) Backlog() delivery.LanesBacklog {
 	if r == nil {
 		return delivery.LanesBacklog{}
 	}
-	b, direct := delivery.LanesBacklog{Generation: r.generation, Lanes: []delivery.LaneBacklog{}, Destinations: map[string]int64{}}, [len(placeNames)]counts{}
+	b := delivery.LanesBacklog{Generation: r.generation, Lanes: []delivery.LaneBacklog{}, Destinations: map[string]int64{}}
+	var direct [len(placeNames)]counts
 	for _, h := range r.held {
 		switch s := h.source.Load(); {
 		case s == nil && h.passed.Load() && h.from == delivery.FromLane:

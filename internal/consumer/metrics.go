@@ -122,8 +122,9 @@ func newMetrics(reg prometheus.Registerer, b *budget) *metrics {
 		repeated:   single("pacer_lane_repeats_total", "Records of lanes and timers dropped because their twin was read before."),
 		resets:     single("pacer_offset_resets_total", "Partitions whose committed offset was out of range, or gone."),
 		reread:     single("pacer_ingress_reread_records_total", "Records of ingress read again, because the group's offset was gone."),
-		lost:       counter("pacer_log_lost_records_total", "Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
-		stalled:    gauges("pacer_partition_stalled", "place", "Partitions that make no progress though they could."),
+		lost: counter("pacer_log_lost_records_total",
+			"Records that logs lost before they were read (deleted), or after that (truncated).", "place", "cause"),
+		stalled: gauges("pacer_partition_stalled", "place", "Partitions that make no progress though they could."),
 		waiting: waitGauges{
 			ingress: gauges("pacer_ingress_lag", "topic",
 				"Records from the oldest one that is not settled to the end of the log, in the partitions of this daemon."),

@@ -61,7 +61,9 @@ func (f *Filter) matches(d *Letter) bool {
 		campaign = delivery.UnknownCampaign
 	}
 	return (f.Campaign == "" || f.Campaign == campaign) && (f.Reason == "" || f.Reason == d.Reason) &&
-		(f.JobID == "" || f.JobID == d.JobID) && (f.To == "" || f.To == d.Destination) && (f.Places == nil || slices.Contains(f.Places, d.Place)) && !d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
+		(f.JobID == "" || f.JobID == d.JobID) && (f.To == "" || f.To == d.Destination) &&
+		(f.Places == nil || slices.Contains(f.Places, d.Place)) &&
+		!d.At.Before(f.Since) && (f.Until.IsZero() || d.At.Before(f.Until))
 }
 
 // Topics names the topics of dead letters.
@@ -148,7 +150,8 @@ func (p Place) String() string {
 func read(r delivery.Record) Letter {
 	d := Letter{
 		Place: Place{Partition: r.Partition, Offset: r.Offset}, At: r.Time, written: r.Time,
-		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)), JobID: r.Header(delivery.HeaderJobID), Destination: r.Header(delivery.HeaderDestination),
+		Campaign: cmp.Or(r.Header(delivery.HeaderCampaign), r.Header(delivery.HeaderEnvelopeCampaign)),
+		JobID:    r.Header(delivery.HeaderJobID), Destination: r.Header(delivery.HeaderDestination),
 		Reason: delivery.Reason(r.Header(delivery.HeaderReason)), Detail: r.Header(delivery.HeaderDetail), Answer: r.Header(delivery.HeaderAnswer),
 		Key: r.Key, Headers: r.Headers, Payload: r.Value,
 	}

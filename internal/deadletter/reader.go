@@ -61,6 +61,10 @@ func (o *Options) read(ctx context.Context, newest bool, yield func(Letter) erro
 	if err != nil {
 		return fmt.Errorf("find the letters: %w", err)
 	}
+	sign := 1 // of a comparison of times
+	if newest {
+		sign = -1
+	}
 	for _, h := range heads {
 		letters := o.between(ctx, h.at, h.first, h.end)
 		if newest {
@@ -76,7 +80,7 @@ func (o *Options) read(ctx context.Context, newest bool, yield func(Letter) erro
 			if err := h.load(); err != nil {
 				return err
 			}
-			if h.loaded && (first == nil || newest && h.letter.written.After(first.letter.written) || !newest && h.letter.written.Before(first.letter.written)) {
+			if h.loaded && (first == nil || sign*h.letter.written.Compare(first.letter.written) < 0) {
 				first = h
 			}
 		}

@@ -334,8 +334,8 @@ func (d *Decoder) readLocal() {
 	}
 }
 
-// isLocal reports whether the time before which the job must not be sent is what the clocks of its zone show. It is stored as that, so that a change of
-// the zone's rules applies.
+// isLocal reports whether the time before which the job must not be sent is what the clocks of its zone show. It is stored as that, so that
+// a change of the zone's rules applies.
 func isLocal(j *delivery.Job) bool {
 	return j.Zone != nil && !j.NotBefore.IsZero() && j.NotBefore.Location() == j.Zone
 }

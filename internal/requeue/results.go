@@ -153,7 +153,8 @@ type event struct {
 
 func (f *result) encode(j *delivery.Job) []byte {
 	e := event{
-		JobID: j.ID, Campaign: j.Campaign, Destination: j.AnyDestination(), Keys: j.Keys(), Headers: f.headers, Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
+		JobID: j.ID, Campaign: j.Campaign, Destination: j.AnyDestination(), Keys: j.Keys(), Headers: f.headers,
+		Outcome: f.outcome.String(), Attempts: j.Attempt, Origin: j.Origin.String(),
 		EnqueuedAt: eventTime(j.EnqueuedAt.Time()), FirstReadAt: eventTime(j.FirstRead), SettledAt: eventTime(f.at),
 	}
 	if c := j.Call; !c.At.IsZero() {
