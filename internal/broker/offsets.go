@@ -136,10 +136,12 @@ func (c *Client) Committed(ctx context.Context, group string, partitions []Parti
 		}
 	}
 	if err == nil && len(commits) < len(partitions) {
-		err = errors.New("the coordinator has not answered for every partition")
+		err = errUnanswered
 	}
 	return commits, err
 }
+
+var errUnanswered = errors.New("the coordinator has not answered for every partition")
 
 // Member is the identity that the coordinator fences commits by.
 type Member struct {
@@ -148,7 +150,7 @@ type Member struct {
 	Generation int
 }
 
-// Commit commits for a member of a group, and returns the outcome of each partition that was answered.
+// Commit commits for a member of a group, and returns the outcome of each partition.
 func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Commit) (map[Partition]error, error) {
 	request := kmsg.NewPtrOffsetCommitRequest()
 	request.Group, request.MemberID, request.Generation = m.Group, m.ID, int32(m.Generation)
@@ -171,6 +173,9 @@ func (c *Client) Commit(ctx context.Context, m Member, commits map[Partition]Com
 		}
 		return code
 	})
+	if err == nil && len(outcomes) < len(commits) {
+		err = errUnanswered
+	}
 	if err != nil {
 		return nil, fmt.Errorf("commit offsets: %w", err)
 	}

@@ -70,8 +70,6 @@ func (c *committer) last(ctx context.Context) error {
 	}
 }
 
-var errPartlyCommitted = errors.New("some partitions were not committed")
-
 // commit sends requests for what has changed, also in partitions that back off if all is true. It returns an error when something
 // is left to try again.
 func (c *committer) commit(ctx context.Context, all bool) (err error) {
@@ -108,14 +106,9 @@ func (c *committer) send(ctx context.Context, member broker.Member, sent map[*so
 	defer cancel()
 	outcomes, failure := c.client.Commit(ctx, member, commits)
 	for s, p := range sent {
-		outcome, answered := outcomes[s.partition]
-		switch {
-		case failure != nil:
-			outcome = failure
-		case !answered:
-			outcome = errPartlyCommitted
-		case outcome != nil:
-			outcome = fmt.Errorf("commit %s: %w", s.partition, outcome)
+		outcome := failure
+		if refusal := outcomes[s.partition]; refusal != nil {
+			outcome = fmt.Errorf("commit %s: %w", s.partition, refusal)
 		}
 		if s.answered(p, outcome); outcome == nil {
 			continue
@@ -148,11 +141,8 @@ func (c *committer) classify(err error) error {
 		}
 		c.member.lease.lose()
 		return nil
-	case errors.Is(err, errPartlyCommitted):
-		c.metrics.commits.WithLabelValues(resultPartial).Inc()
-	default:
-		c.metrics.commits.WithLabelValues(resultError).Inc()
 	}
+	c.metrics.commits.WithLabelValues(resultError).Inc()
 	if !errors.Is(err, context.Canceled) {
 		c.health.Fail("commit", err)
 	}

@@ -190,16 +190,15 @@ const (
 
 // The results in labels.
 const (
-	resultOK      = "ok"
-	resultEmpty   = "empty"
-	resultError   = "error"
-	resultFenced  = "fenced"
-	resultPartial = "partial"
+	resultOK     = "ok"
+	resultEmpty  = "empty"
+	resultError  = "error"
+	resultFenced = "fenced"
 )
 
 var (
 	fetchResults  = []string{resultOK, resultEmpty, resultError}
-	commitResults = []string{resultOK, resultPartial, resultFenced, resultError}
+	commitResults = []string{resultOK, resultFenced, resultError}
 )
 
 // readFactor is 1 while nothing was settled, and never less.
