@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -55,8 +56,8 @@ func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once boo
 	if err != nil {
 		return err
 	}
-	if isTerminal(c.Stdout) && !once && !c.json {
-		return watch.Live(ctx, c.Stdout, first)
+	if terminal, ok := c.Stdout.(*os.File); ok && isTerminal(terminal) && !once && !c.json {
+		return watch.Live(ctx, c.Stdin, terminal, first)
 	}
 	select {
 	case <-ctx.Done():

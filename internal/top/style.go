@@ -1,19 +1,34 @@
 package top
 
 import (
+	"os"
 	"strings"
 
-	"github.com/charmbracelet/lipgloss"
+	"golang.org/x/term"
 )
 
+// Style is how text is shown on a terminal: the parameter of its escape sequence.
+type Style string
+
 // Styles of the terminal.
-var (
-	StyleTitle  = lipgloss.NewStyle().Bold(true)
-	StyleHead   = lipgloss.NewStyle().Faint(true)
-	StylePaused = lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
-	StyleGood   = lipgloss.NewStyle().Foreground(lipgloss.Color("2"))
-	styleBad    = lipgloss.NewStyle().Foreground(lipgloss.Color("1"))
+const (
+	StyleTitle  Style = "1" // bold
+	StyleHead   Style = "2" // faint
+	StylePaused Style = "33"
+	StyleGood   Style = "32"
+	styleBad    Style = "31"
 )
+
+// styled reports whether standard output is a terminal that shows styles.
+var styled = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+
+// Render returns text in the style, or as it is where none is shown.
+func (s Style) Render(text string) string {
+	if !styled {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
 
 // Bar draws a share of 1 as a bar of width characters.
 func Bar(share float64, width int) string {
