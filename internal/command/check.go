@@ -43,7 +43,7 @@ func (c *cli) checkAll(ctx context.Context, tries int) error {
 		return err
 	}
 	defer s.Close()
-	out := c.newChecks()
+	out := c.newChecks(ctx)
 	out.say("configuration", nil)
 	out.dedupe(&s.Config.Dedupe)
 	catalogued := out.postgres(ctx, s)
@@ -68,7 +68,7 @@ func (c *cli) checkReady(ctx context.Context) error {
 	if address == "" {
 		return config.Usagef("http.listen: off, so there is nothing to ask; set an address, or leave --ready out")
 	}
-	out := c.newChecks()
+	out := c.newChecks(ctx)
 	out.say("daemon", console.AskReady(ctx, address))
 	return out.verdict()
 }
@@ -77,6 +77,7 @@ func (c *cli) checkReady(ctx context.Context) error {
 type checks struct {
 	cli    *cli
 	p      *printer
+	ended  func() error // why the command is at its end; nil: it is not
 	report checkReport
 }
 
@@ -99,12 +100,15 @@ const (
 	checkFailed = "failed"
 )
 
-func (c *cli) newChecks() *checks {
-	return &checks{cli: c, p: &printer{w: c.Stdout}, report: checkReport{OK: true}}
+func (c *cli) newChecks(ctx context.Context) *checks {
+	return &checks{cli: c, p: &printer{w: c.Stdout}, ended: ctx.Err, report: checkReport{OK: true}}
 }
 
 // verdict prints the report if it is to be JSON, and returns ErrNotOK if a check failed.
 func (c *checks) verdict() error {
+	if err := c.ended(); err != nil {
+		return err
+	}
 	if c.cli.json {
 		c.p.err = writeJSON(c.cli.Stdout, c.report)
 	}
@@ -135,6 +139,9 @@ func (c *checks) note(name, format string, args ...any) {
 }
 
 func (c *checks) add(r checkResult) {
+	if c.ended() != nil {
+		return // it fails since the command is interrupted
+	}
 	c.report.Checks = append(c.report.Checks, r)
 	if c.cli.json {
 		return

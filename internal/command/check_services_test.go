@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // told returns what the checks print.
 func told(check func(*checks)) (text string, ok bool) {
 	var out bytes.Buffer
-	c := (&cli{World: World{Stdout: &out}}).newChecks()
+	c := (&cli{World: World{Stdout: &out}}).newChecks(context.Background())
 	check(c)
 	return out.String(), c.verdict() == nil
 }

@@ -144,7 +144,7 @@ func (c *cli) call(ctx context.Context, method, path string, query url.Values, b
 	case err == nil || !errors.Is(ctx.Err(), context.Canceled):
 		return err
 	case method == http.MethodGet:
-		return errors.New("interrupted")
+		return ctx.Err()
 	}
 	return errors.New("interrupted; the change may have been made all the same")
 }

@@ -32,6 +32,9 @@ func Run(ctx context.Context, args []string, w World) int {
 	for _, end := range c.atEnd {
 		end()
 	}
+	if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted") // whatever was being asked
+	}
 	if err != nil && !c.started {
 		err = config.UsageError{Err: err} // cobra rejected the command line before any command began
 	}
