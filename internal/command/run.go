@@ -58,6 +58,9 @@ func (c *cli) consoleCommand() *cobra.Command {
 			}
 		}
 		http := &s.Config.HTTP
+		if err := checkListen(listen); err != nil {
+			return err
+		}
 		if http.Listen = cmp.Or(listen, http.Listen); http.Listen == "" {
 			return config.Usagef("http.listen is off; name an address with --listen, such as 127.0.0.1:8080")
 		}
@@ -69,11 +72,19 @@ and Kafka only for dead letters. On SIGHUP it reads certificates and secrets aga
 	return cmd
 }
 
+// checkListen checks the flag of an address; "" is none.
+func checkListen(address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+		return config.Usagef("--listen %q is not host:port; use one such as 127.0.0.1:8080", address)
+	}
+	return nil
+}
+
 func (c *cli) demo() *cobra.Command {
 	options := demo.Options{Stdout: c.Stdout, Stderr: c.Stderr}
 	cmd := c.plain("demo", "Watch campaigns being paced, with nothing to install", func(ctx context.Context) error {
-		if _, _, err := net.SplitHostPort(options.Listen); err != nil && options.Listen != "" {
-			return config.Usagef("--listen %q is not host:port; use one such as 127.0.0.1:8080, or \"\" for none", options.Listen)
+		if err := checkListen(options.Listen); err != nil {
+			return err
 		}
 		options.JSON, options.Terminal = c.json, isTerminal(c.Stdout)
 		report, err := demo.Run(ctx, options)
