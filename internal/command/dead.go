@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,12 +42,23 @@ func (c *cli) deadList() *cobra.Command {
 
 // filterFlags adds the flags that select dead letters.
 func filterFlags(cmd *cobra.Command, filters *deadFilters) {
-	f := cmd.Flags()
-	f.StringVar(&filters.Campaign, "campaign", "", "only letters of this campaign; (unknown) for those without one")
-	f.StringVar(&filters.Reason, "reason", "", "only letters with this reason")
-	f.StringVar(&filters.JobID, "job-id", "", "only letters of this job")
-	f.StringVar(&filters.Since, "since", "", "only letters written at or after: an instant (2026-12-01T09:00:00Z) or an age (2h, 7d)")
-	f.StringVar(&filters.Until, "until", "", "only letters written before: an instant or an age")
+	for _, flag := range []struct {
+		to          *string
+		name, usage string
+	}{
+		{&filters.Campaign, "campaign", "only letters of this campaign; (unknown) for those without one"},
+		{&filters.Reason, "reason", "only letters with this reason"},
+		{&filters.JobID, "job-id", "only letters of this job"},
+		{&filters.Since, "since", "only letters written at or after: an instant (2026-12-01T09:00:00Z) or an age (2h, 7d)"},
+		{&filters.Until, "until", "only letters written before: an instant or an age"},
+	} {
+		cmd.Flags().Var(&flagValue{kind: "string", set: func(text string) error {
+			if *flag.to = text; text == "" { // of a script's variable, perhaps
+				return errors.New("is empty; leave it out for all")
+			}
+			return nil
+		}}, flag.name, flag.usage)
+	}
 }
 
 // deadFilters select dead letters; empty fields select all. Since and Until are RFC 3339 or an age, such as 2h.

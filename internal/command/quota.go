@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
@@ -25,9 +25,13 @@ func (c *cli) quota() *cobra.Command {
 
 func (c *cli) quotaSet() *cobra.Command {
 	change, key, with := view.Values{}, "", ""
-	cmd := c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
-		if key != "" {
-			maps.DeleteFunc(change, func(name string, _ any) bool { return name != "windows" })
+	var cmd *cobra.Command
+	cmd = c.ofID("set", "Create a quota or change it; what is not given stays", func(ctx context.Context, id string) error {
+		if cmd.Flags().Changed("key") {
+			delete(change, "per") // of which it is a value
+			if _, given := change["windows"]; key == "" || !given || len(change) > 1 || with != "" {
+				return config.Usagef("--key sets the windows of one value alone: give the value, its --window, and nothing else")
+			}
 			return c.changeKey(ctx, id, key, change)
 		}
 		if with != "" {
