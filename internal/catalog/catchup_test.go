@@ -25,6 +25,9 @@ func TestASequenceBehindItsRows(t *testing.T) {
 	run(t, conn, setRate, "c", 7)
 	await(t, p, changed, "a change", hasRate("c", 7))
 	equal(t, "behind", try(Check(t.Context(), dsn, Renewal{}))(t).Behind, false)
+	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('d', 'https://d.example')`)
+	run(t, conn, `SELECT setval('pacer.revisions', (SELECT revision - 1 FROM pacer.destinations))`)
+	equal(t, "behind a destination", try(Check(t.Context(), dsn, Renewal{}))(t).Behind, true)
 }
 
 // TestADatabaseOfYesterdayCatchesUp: a daemon that has read the newer database logs it and what to do. Then everything has a revision above

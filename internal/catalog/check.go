@@ -72,7 +72,8 @@ func (c *Condition) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if err = tx.QueryRow(ctx, `SELECT coalesce(last_value, newest) < newest FROM pg_sequences, (SELECT greatest(
-    (SELECT max(revision) FROM pacer.campaigns), (SELECT max(revision) FROM pacer.quotas), (SELECT removed FROM pacer.revision)) AS newest) AS rows
+    (SELECT max(revision) FROM pacer.campaigns), (SELECT max(revision) FROM pacer.quotas), (SELECT max(revision) FROM pacer.destinations),
+    (SELECT removed FROM pacer.revision)) AS newest) AS rows
 WHERE schemaname = 'pacer' AND sequencename = 'revisions'`).Scan(&c.Behind); err != nil {
 		return err
 	}
