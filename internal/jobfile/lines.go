@@ -28,7 +28,7 @@ func (s *Source) lines(r io.Reader) iter.Seq2[raw, error] {
 				yield(raw{}, tooLong(at))
 				return
 			}
-			if at == 1 && s.Map != nil {
+			if at == 1 {
 				line = bytes.TrimPrefix(line, mark)
 			}
 			if len(line) == 0 {
