@@ -93,7 +93,7 @@ func (c *cli) frame(ctx context.Context, filter string) (*top.Frame, error) {
 	if err := pages(ctx, c, "quotas", url.Values{}, func(q *view.Quota) {
 		for i := range q.Windows {
 			w := &q.Windows[i]
-			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: number(w.Remaining), Limit: float64(w.Limit)})
+			f.Quotas = append(f.Quotas, top.QuotaRow{Quota: q.ID, Window: w.Span, Remaining: w.Remaining, Limit: w.Limit})
 		}
 	}); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *cli) frame(ctx context.Context, filter string) (*top.Frame, error) {
 	addDaemons(&f.Fleet, fleet.Daemons)
 	for i := range sinks.Sinks {
 		if s := &sinks.Sinks[i]; s.Figures != nil {
-			f.Sinks = append(f.Sinks, top.SinkRow{Sink: s.Name, InFlight: float64(s.Figures.InFlight)})
+			f.Sinks = append(f.Sinks, top.SinkRow{Sink: s.Name, InFlight: s.Figures.InFlight})
 		}
 	}
 	return f, nil
@@ -139,16 +139,9 @@ func addDaemons(fleet *top.Fleet, daemons []progress.Daemon) {
 
 // topRow is a campaign as pacer top shows it. The outcomes of its jobs are those that the daemons have stored.
 func topRow(c *view.Campaign) top.Row {
-	row := top.Row{Campaign: c.ID, SendRate: &c.Allowed, Sent: c.Sent, Backlog: number(c.Backlog), Lanes: len(c.Lanes)}
+	row := top.Row{Campaign: c.ID, SendRate: &c.Allowed, Sent: c.Sent, Backlog: c.Backlog, Lanes: len(c.Lanes)}
 	if p := c.Progress; p != nil {
 		row.ETA, row.Total, row.DeadTotal = p.ETASeconds, p.Delivered, p.Dead
 	}
 	return row
-}
-
-func number(n *int64) *float64 {
-	if n == nil {
-		return nil
-	}
-	return new(float64(*n))
 }

@@ -45,7 +45,7 @@ type Row struct {
 	Campaign string   `json:"campaign,omitempty"`
 	SendRate *float64 `json:"send_rate"`
 	Sent     *float64 `json:"sent_per_second"`
-	Backlog  *float64 `json:"backlog"`
+	Backlog  *int64   `json:"backlog"`
 	ETA      *float64 `json:"eta_seconds"`
 	Lanes    int      `json:"lanes"`           // in which its backlog waits
 	Dead     *float64 `json:"dead_per_second"` // between two frames
@@ -56,16 +56,16 @@ type Row struct {
 
 // QuotaRow is one window of a quota.
 type QuotaRow struct {
-	Quota     string   `json:"quota"`
-	Window    string   `json:"window"`
-	Remaining *float64 `json:"remaining"`
-	Limit     float64  `json:"limit"`
+	Quota     string `json:"quota"`
+	Window    string `json:"window"`
+	Remaining *int64 `json:"remaining"`
+	Limit     int64  `json:"limit"`
 }
 
 // SinkRow is one sink.
 type SinkRow struct {
-	Sink     string  `json:"sink"`
-	InFlight float64 `json:"in_flight"`
+	Sink     string `json:"sink"`
+	InFlight int64  `json:"in_flight"`
 }
 
 // Order is the order of the campaigns.
@@ -161,7 +161,7 @@ func (o Order) compare(a, b Row) int {
 		case ByRate:
 			return known0(r.SendRate)
 		case ByBacklog:
-			return known0(r.Backlog)
+			return known0(count(r.Backlog))
 		case ByETA:
 			return known0(r.ETA)
 		case ByDead:
@@ -189,26 +189,28 @@ func (r QuotaRow) left() float64 {
 	if r.Remaining == nil || r.Limit <= 0 {
 		return math.Inf(1)
 	}
-	return *r.Remaining / r.Limit
+	return float64(*r.Remaining) / float64(r.Limit)
 }
 
 // add adds a campaign to the total. The ETA of the total is the latest one.
 func (r *Row) add(o *Row) {
-	sum := func(to **float64, v *float64, combine func(a, b float64) float64) {
-		switch {
-		case v == nil:
-		case *to == nil:
-			n := *v
-			*to = &n
-		default:
-			**to = combine(**to, *v)
-		}
-	}
-	plus := func(a, b float64) float64 { return a + b }
-	sum(&r.SendRate, o.SendRate, plus)
-	sum(&r.Sent, o.Sent, plus)
-	sum(&r.Backlog, o.Backlog, plus)
-	sum(&r.ETA, o.ETA, math.Max)
-	sum(&r.Dead, o.Dead, plus)
+	combine(&r.SendRate, o.SendRate, plus)
+	combine(&r.Sent, o.Sent, plus)
+	combine(&r.Backlog, o.Backlog, plus)
+	combine(&r.ETA, o.ETA, math.Max)
+	combine(&r.Dead, o.Dead, plus)
 	r.Total += o.Total
+}
+
+func plus[N int64 | float64](a, b N) N { return a + b }
+
+// combine makes *to what is known of both.
+func combine[N int64 | float64](to **N, v *N, of func(a, b N) N) {
+	switch {
+	case v == nil:
+	case *to == nil:
+		*to = new(*v)
+	default:
+		**to = of(**to, *v)
+	}
 }

@@ -12,7 +12,7 @@ import (
 
 var start = time.Unix(1_700_000_000, 0)
 
-func show(v *float64) string {
+func show[N int64 | float64](v *N) string {
 	if v == nil {
 		return "-"
 	}
@@ -25,12 +25,12 @@ func TestArrange(t *testing.T) {
 	now := &Frame{
 		At: start.Add(2 * time.Second),
 		Campaigns: []Row{
-			{Campaign: "b", SendRate: new(2.5), Sent: new(0.0), Backlog: new(40.0), ETA: new(16.0), DeadTotal: 8}, // counted anew
+			{Campaign: "b", SendRate: new(2.5), Sent: new(0.0), Backlog: new(int64(40)), ETA: new(16.0), DeadTotal: 8}, // counted anew
 			{Campaign: "new", DeadTotal: 5}, {Campaign: "a", SendRate: new(100.0), Sent: new(99.0), DeadTotal: 4},
 		},
 		Quotas: []QuotaRow{
-			{Quota: "q", Window: "1h", Remaining: new(5000.0), Limit: 6000}, {Quota: "q", Window: "1m", Remaining: new(25.0), Limit: 100}, {Quota: "unknown", Window: "1m", Limit: 10},
-			{Quota: "empty", Window: "1m", Remaining: new(0.0), Limit: 10},
+			{Quota: "q", Window: "1h", Remaining: new(int64(5000)), Limit: 6000}, {Quota: "q", Window: "1m", Remaining: new(int64(25)), Limit: 100}, {Quota: "unknown", Window: "1m", Limit: 10},
+			{Quota: "empty", Window: "1m", Remaining: new(int64(0)), Limit: 10},
 		},
 		Sinks: []SinkRow{{"s", 1}, {"r", 4}},
 	}
@@ -70,8 +70,12 @@ func TestRanking(t *testing.T) {
 				}
 				return new(float64(rapid.IntRange(0, 5).Draw(rt, name)))
 			}
+			var backlog *int64
+			if rapid.Bool().Draw(rt, "backlog") {
+				backlog = new(rapid.Int64Range(0, 5).Draw(rt, "jobs"))
+			}
 			now.Campaigns = append(now.Campaigns, Row{
-				Campaign: fmt.Sprintf("c%02d", i), SendRate: v("rate"), Backlog: v("backlog"), ETA: v("eta"), Sent: v("sent"), Total: int64(1 + rapid.IntRange(0, 5).Draw(rt, "total")),
+				Campaign: fmt.Sprintf("c%02d", i), SendRate: v("rate"), Backlog: backlog, ETA: v("eta"), Sent: v("sent"), Total: int64(1 + rapid.IntRange(0, 5).Draw(rt, "total")),
 			})
 		}
 		q := Query{Sort: rapid.SampledFrom(Orders).Draw(rt, "sort"), Limit: rapid.IntRange(0, 50).Draw(rt, "limit")}

@@ -70,7 +70,7 @@ func headLines(f *Frame, width int) []string {
 func inFlight(sinks []SinkRow) string {
 	list := make([]string, 0, len(sinks))
 	for _, s := range sinks {
-		list = append(list, s.Sink+" "+number(&s.InFlight))
+		list = append(list, s.Sink+" "+number(count(&s.InFlight)))
 	}
 	return strings.Join(list, ", ")
 }
@@ -79,8 +79,7 @@ func count(n *int64) *float64 {
 	if n == nil {
 		return nil
 	}
-	v := float64(*n)
-	return &v
+	return new(float64(*n))
 }
 
 // quotaLines formats the windows with the least left, within a number of lines.
@@ -97,10 +96,10 @@ func quotaLines(f *Frame, width, room int) []string {
 		q := &f.Quotas[i]
 		share := 0.0
 		if q.Remaining != nil && q.Limit > 0 {
-			share = *q.Remaining / q.Limit
+			share = q.left()
 		}
 		lines = append(lines, fit(fmt.Sprintf("%-*s %-8s %s %s", name, fit(q.Quota, name), fit(q.Window, 8), Bar(share, barWidth),
-			number(q.Remaining)+" of "+number(&q.Limit)), width))
+			number(count(q.Remaining))+" of "+number(count(&q.Limit))), width))
 	}
 	return lines
 }
@@ -133,7 +132,7 @@ func campaignLines(f *Frame, width, room int) []string {
 }
 
 func campaignLine(r *Row, name int, wide bool) string {
-	line := fmt.Sprintf("%-*s"+columns, name, fit(r.Campaign, name), number(r.SendRate), number(r.Sent), number(r.Backlog),
+	line := fmt.Sprintf("%-*s"+columns, name, fit(r.Campaign, name), number(r.SendRate), number(r.Sent), number(count(r.Backlog)),
 		toGo(r.ETA), number(r.Dead), strconv.Itoa(r.Lanes))
 	if wide && r.SendRate != nil && r.Sent != nil && *r.SendRate > 0 {
 		line += " " + Bar(*r.Sent / *r.SendRate, barWidth)

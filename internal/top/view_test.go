@@ -14,7 +14,7 @@ func TestTopFits(t *testing.T) {
 		now.Campaigns = append(now.Campaigns, Row{Campaign: fmt.Sprintf("%s-%05d", strings.Repeat("long", i%60), i), SendRate: new(123456789.0)})
 	}
 	for i := range 100 {
-		now.Quotas = append(now.Quotas, QuotaRow{Quota: fmt.Sprintf("%s-%d", strings.Repeat("quota", i%20), i), Window: "31d", Remaining: new(1e14)})
+		now.Quotas = append(now.Quotas, QuotaRow{Quota: fmt.Sprintf("%s-%d", strings.Repeat("quota", i%20), i), Window: "31d", Remaining: new(int64(1e14))})
 	}
 	for _, size := range []size{{80, 24}, {120, 40}, {200, 60}, {99, 12}, {60, 8}} {
 		frame := now.Arrange(nil, Query{Sort: ByRate, Limit: size.height})
