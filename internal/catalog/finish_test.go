@@ -72,21 +72,3 @@ func TestSpreadingWaitsForNobody(t *testing.T) {
 		t.Error("the row was not left out")
 	}
 }
-
-// TestMemorySpreads: as the database does.
-func TestMemorySpreads(t *testing.T) {
-	m := NewMemory()
-	m.PutCampaign(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(5), FinishBy: time.Now().Add(time.Hour)})
-	before := m.Snapshot().Campaign("c")
-	for _, n := range []int64{3600, 7200} {
-		must(t, m.SpreadCampaigns(t.Context(), map[string]int64{"c": n * 1_000_000, "gone": 1}))
-	}
-	after := m.Snapshot().Campaign("c")
-	if after.FinishRate != delivery.PerSecond(2) || after.Revision <= before.Revision || after.Revision-after.Repaced != before.Revision {
-		t.Errorf("%+v", after)
-	}
-	m.ChangeCampaign("c", func(c *delivery.Campaign) { c.Rate = delivery.PerSecond(7) })
-	if c := m.Snapshot().Campaign("c"); c.Revision-c.Repaced <= before.Revision {
-		t.Errorf("a change of the rate does not show: %+v", c)
-	}
-}

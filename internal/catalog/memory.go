@@ -47,18 +47,13 @@ func (m *Memory) Healthy() error { return nil }
 func (m *Memory) Refresh(context.Context) {}
 
 // PutCampaign creates or replaces a campaign and links it to the quotas. Revision and Quotas of c are
-// ignored; an empty status, overflow or weight gets its default, and a ramp that does not say when it began begins now.
+// ignored; an empty status, overflow or weight gets its default.
 func (m *Memory) PutCampaign(c delivery.Campaign, quotas ...string) {
 	m.change(func(s *state, revision int64) {
 		c.Revision, c.Quotas = revision, nil
 		c.Status = cmp.Or(c.Status, delivery.StatusActive)
 		c.Overflow = cmp.Or(c.Overflow, delivery.OverflowLane)
 		c.PriorityWeight = max(c.PriorityWeight, 1)
-		if c.Ramp != nil && c.Ramp.Since.IsZero() {
-			ramp := *c.Ramp
-			ramp.Since = time.Now()
-			c.Ramp = &ramp
-		}
 		ids := slices.Clone(quotas)
 		slices.Sort(ids)
 		s.putCampaign(&campaignEntry{row: &c, fault: c.Invalid, quotas: slices.Compact(ids)})
@@ -136,17 +131,8 @@ func (m *Memory) SaveProgress(ctx context.Context, list []delivery.Progress) err
 	})
 }
 
-// SpreadCampaigns sets the rates of campaigns until their finish_by, as Postgres.SpreadCampaigns does.
-func (m *Memory) SpreadCampaigns(_ context.Context, rates map[string]int64) error {
-	for id, n := range rates {
-		m.ChangeCampaign(id, func(c *delivery.Campaign) {
-			revision := c.Revision
-			c.FinishRate, _ = delivery.NewRate(n, time.Hour)
-			c.Repaced += m.state.revision - revision
-		})
-	}
-	return nil
-}
+// SpreadCampaigns does nothing: no campaign has a finish_by.
+func (m *Memory) SpreadCampaigns(context.Context, map[string]int64) error { return nil }
 
 // LoadSettled returns the settled jobs, over all time, of the campaigns with an expected total, and of these others.
 func (m *Memory) LoadSettled(ctx context.Context, others []string) (map[string]delivery.Settled, error) {
