@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,15 +19,14 @@ import (
 func (c *cli) top() *cobra.Command {
 	watch := &top.Watch{}
 	var once bool
-	var sort string
 	cmd := c.withServer(c.plain("top", "Watch all daemons: rates, backlogs, quotas", func(ctx context.Context) error {
-		return c.watch(ctx, watch, sort, once)
+		return c.watch(ctx, watch, once)
 	}), config.NeedPostgres, config.NeedRedis)
 	cmd.Long = `Shows how fast each campaign sends, how many jobs wait, what is left of the quotas and the state of the daemons, by what they
 exchange in Redis and what the database has. With --server a console is asked for it. If stdout is not a terminal, one picture is printed.`
 	spanVar(cmd.Flags(), &watch.Interval, "interval", time.Second, "time between two looks")
 	cmd.Flags().BoolVar(&once, "once", false, "print one picture and end")
-	cmd.Flags().StringVar(&sort, "sort", "sent", "order of the campaigns: "+strings.Join(top.OrderNames(), ", "))
+	cmd.Flags().StringVar(&watch.Query.Sort, "sort", top.BySent, "order of the campaigns: "+strings.Join(top.Orders, ", "))
 	cmd.Flags().StringVar(&watch.Query.Filter, "campaign", "", "only campaigns whose id contains this")
 	cmd.Flags().IntVar(&watch.Query.Limit, "limit", 0, "campaigns to list; 0 for what fits the terminal, or 20")
 	return cmd
@@ -41,11 +41,10 @@ const (
 
 // watch shows an installation. On a terminal the view is redrawn until the user quits; otherwise, and with --once or --json, it is printed
 // once, over one interval.
-func (c *cli) watch(ctx context.Context, watch *top.Watch, sort string, once bool) (err error) {
-	if watch.Query.Sort, err = top.ParseOrder(sort); err != nil {
-		return config.Usagef("--sort %w", err)
-	}
+func (c *cli) watch(ctx context.Context, watch *top.Watch, once bool) error {
 	switch {
+	case !slices.Contains(top.Orders, watch.Query.Sort):
+		return config.Usagef("--sort %q is no order; use one of %s", watch.Query.Sort, strings.Join(top.Orders, ", "))
 	case watch.Interval < minTopInterval || watch.Interval > maxTopInterval:
 		return config.Usagef("--interval %s is out of range; use a duration between %s and %s, such as 1s", watch.Interval, minTopInterval, maxTopInterval)
 	case watch.Query.Limit < 0 || watch.Query.Limit > maxTopRows:

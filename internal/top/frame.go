@@ -3,10 +3,8 @@ package top
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -68,44 +66,24 @@ type SinkRow struct {
 	InFlight int64  `json:"in_flight"`
 }
 
-// Order is the order of the campaigns.
-type Order string
-
-// The orders. Ties are broken by name.
+// The orders of the campaigns. Ties are broken by name.
 const (
-	BySent    Order = "sent"    // the fastest first
-	ByRate    Order = "rate"    // the highest send_rate first
-	ByBacklog Order = "backlog" // the longest first
-	ByETA     Order = "eta"     // the latest first
-	ByDead    Order = "dead"    // the most dead letters per second first
-	ByName    Order = "name"
+	BySent    = "sent"    // the fastest first
+	ByRate    = "rate"    // the highest send_rate first
+	ByBacklog = "backlog" // the longest first
+	ByETA     = "eta"     // the latest first
+	ByDead    = "dead"    // the most dead letters per second first
+	ByName    = "name"
 )
 
 // Orders lists all orders.
-var Orders = []Order{BySent, ByRate, ByBacklog, ByETA, ByDead, ByName}
+var Orders = []string{BySent, ByRate, ByBacklog, ByETA, ByDead, ByName}
 
 // Query selects what to show.
 type Query struct {
-	Sort   Order
+	Sort   string // one of Orders
 	Filter string // part of a campaign's id; "" for all
 	Limit  int    // of campaigns
-}
-
-// ParseOrder parses an Order.
-func ParseOrder(s string) (Order, error) {
-	if slices.Contains(Orders, Order(s)) {
-		return Order(s), nil
-	}
-	return "", fmt.Errorf("%q is no order; use one of %s", s, strings.Join(OrderNames(), ", "))
-}
-
-// OrderNames returns the names of all orders.
-func OrderNames() []string {
-	names := make([]string, 0, len(Orders))
-	for _, o := range Orders {
-		names = append(names, string(o))
-	}
-	return names
 }
 
 // Arrange returns the frame as the query asks for it. before is an earlier one, or nil; both have all campaigns.
@@ -128,7 +106,7 @@ func (f *Frame) Arrange(before *Frame, q Query) Frame {
 	for i := range rows {
 		shown.Total.add(&rows[i])
 	}
-	slices.SortFunc(rows, q.Sort.compare)
+	slices.SortFunc(rows, q.compare)
 	shown.Campaigns = append([]Row{}, rows[:min(q.Limit, len(rows))]...)
 	shown.More = len(rows) - len(shown.Campaigns)
 	shown.Quotas = append([]QuotaRow{}, f.Quotas...)
@@ -155,9 +133,9 @@ func sortQuotas(rows []QuotaRow) {
 }
 
 // compare orders two rows; unknown values come last.
-func (o Order) compare(a, b Row) int {
+func (q Query) compare(a, b Row) int {
 	key := func(r *Row) float64 {
-		switch o {
+		switch q.Sort {
 		case ByRate:
 			return known0(r.SendRate)
 		case ByBacklog:

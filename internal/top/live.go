@@ -152,7 +152,7 @@ func (s *screen) draw(within size) string {
 	if query.Limit == 0 || query.Limit > within.height {
 		query.Limit = within.height
 	}
-	foot := "s sorts by: " + string(query.Sort) + "   q quits"
+	foot := "s sorts by: " + query.Sort + "   q quits"
 	if s.err != nil {
 		foot = styleBad.Render(fit(s.err.Error(), within.width))
 	}

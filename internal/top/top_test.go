@@ -85,7 +85,7 @@ func TestRanking(t *testing.T) {
 		}
 		total := int64(0)
 		for i, r := range all.Campaigns {
-			if i > 0 && q.Sort.compare(all.Campaigns[i-1], r) >= 0 {
+			if i > 0 && q.compare(all.Campaigns[i-1], r) >= 0 {
 				rt.Fatalf("%s at %d", r.Campaign, i)
 			}
 			if i < len(some.Campaigns) && some.Campaigns[i].Campaign != r.Campaign {
@@ -97,15 +97,4 @@ func TestRanking(t *testing.T) {
 			rt.Fatalf("total %v, sum %v", some.Total.Total, total)
 		}
 	})
-}
-
-func TestParseOrder(t *testing.T) {
-	for _, o := range Orders {
-		if got, err := ParseOrder(string(o)); got != o || err != nil {
-			t.Errorf("%s: %s, %v", o, got, err)
-		}
-	}
-	if _, err := ParseOrder("size"); err == nil || !strings.Contains(err.Error(), "backlog") {
-		t.Error(err)
-	}
 }
