@@ -15,12 +15,15 @@ import (
 //	3xx           misconfigured: following would re-send the payload, maybe to another party, and not as a POST;
 //	              permanent if the address came from the job, since then so does where it leads
 //	101           misconfigured: it answers an upgrade that was not asked for
+//	410           of a row of pacer.destinations: it is gone for good, and no job is to blame
 //	other 4xx     permanent
 func (c *client) classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	switch {
 	case res.Class == delivery.Delivered:
 		return res
+	case a.Status == http.StatusGone && c.reach == byTable:
+		res.Gone = true
 	case res.Class == delivery.Misconfigured && !httpcall.AboutCredentials(a.Status) && (a.Status >= 400 || c.reach == byJob):
 		res.Class = delivery.Permanent
 	}

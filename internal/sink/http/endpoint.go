@@ -1,7 +1,6 @@
 package http
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -142,12 +141,4 @@ func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.R
 		return wait(delivery.Misconfigured, e.fault)
 	}
 	return e.client, nil
-}
-
-// gone has the answer of a destination that says it is gone for good be about the destination, and not about the job.
-func (c *client) gone(res delivery.Result) delivery.Result {
-	if c.reach == byTable && res.Status == http.StatusGone && res.Class == delivery.Permanent {
-		res.Class, res.Gone = delivery.Misconfigured, true
-	}
-	return res
 }

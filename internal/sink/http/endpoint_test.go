@@ -211,6 +211,7 @@ func TestAnswersOfDestinations(t *testing.T) {
 		{400, "", delivery.Permanent, delivery.Permanent, false, "", ""},
 		{500, "", delivery.Temporary, delivery.Temporary, false, "", ""},
 		{410, "rejected", delivery.Rejected, delivery.Rejected, false, "", ""},
+		{410, "permanent", delivery.Permanent, delivery.Permanent, false, "", ""},
 	} {
 		srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) {
 			c.Answer(tt.status, "Location", "https://169.254.169.254/latest")

@@ -81,5 +81,5 @@ func (c *client) deliver(
 		return *none, nil
 	}
 	res, answer = c.resultOf(got, vars)
-	return c.Scoped(c.gone(got.Keep(res))), answer
+	return c.Scoped(got.Keep(res)), answer
 }
