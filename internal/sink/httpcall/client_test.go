@@ -133,6 +133,18 @@ func TestATokenThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// TestATokenEndpointThatAsksToWait: for how long reaches the source of tokens.
+func TestATokenEndpointThatAsksToWait(t *testing.T) {
+	for header, want := range map[string]time.Duration{"60": time.Minute, "": 0} {
+		for _, status := range []int{429, 503} {
+			_, e := readToken(Answer{Status: status, Header: http.Header{"Retry-After": {header}}}, "x", "")
+			if e.Class != delivery.Unreachable || e.RetryAfter != want {
+				t.Errorf("%d, Retry-After: %s: %+v", status, header, e)
+			}
+		}
+	}
+}
+
 func TestLifetimesDiffer(t *testing.T) {
 	shortest, longest := time.Hour, time.Duration(0)
 	for range 1000 {

@@ -80,10 +80,10 @@ func readToken(a Answer, where, hint string) (token.Token, *token.Error) {
 	e := &token.Error{
 		Class: delivery.Misconfigured, Status: a.Status, Detail: fmt.Sprintf("HTTP %d %s from %s", a.Status, http.StatusText(a.Status), where),
 	}
-	switch class := a.ByStatus(time.Now()).Class; {
-	case class == delivery.Temporary || class == delivery.Throttled:
-		e.Class = delivery.Unreachable
-	case class != delivery.Delivered:
+	switch res := a.ByStatus(time.Now()); {
+	case res.Class == delivery.Temporary || res.Class == delivery.Throttled:
+		e.Class, e.RetryAfter = delivery.Unreachable, res.RetryAfter
+	case res.Class != delivery.Delivered:
 		if code, _ := answer.Error.(string); code != "" && len(code) <= 40 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz_") == "" {
 			e.Detail += ", " + code
 		}

@@ -16,6 +16,7 @@ const (
 	// A source that is reachable again is noticed within ten seconds, whether it refused connections or did not answer.
 	fetchTimeout = 8 * time.Second
 	maxUnreached = 2 * time.Second // between fetches while it cannot be reached
+	maxAsked     = 5 * time.Minute // that a source may ask to wait
 
 	defaultLife = time.Hour // of a token that does not say
 	maxLife     = 365 * 24 * time.Hour
@@ -34,9 +35,10 @@ type Token struct {
 
 // Error is why there is no token.
 type Error struct {
-	Class  delivery.ResultClass // of deliveries that need one: Misconfigured or Unreachable
-	Status int                  // of the answer, if there was one
-	Detail string               // one line, without secrets
+	Class      delivery.ResultClass // of deliveries that need one: Misconfigured or Unreachable
+	Status     int                  // of the answer, if there was one
+	RetryAfter time.Duration        // that the answer asks to wait; 0: not said
+	Detail     string               // one line, without secrets
 }
 
 // Error implements error.
@@ -210,8 +212,12 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 		s.hold(&Current{Err: err})
 	}
 	wait = back.Delay(s.fails.Failures())
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Class == delivery.Unreachable {
+	e, known := errors.AsType[*Error](err)
+	if !known || e.Class == delivery.Unreachable {
 		wait = min(wait, maxUnreached)
+	}
+	if known {
+		wait = max(wait, min(e.RetryAfter, maxAsked))
 	}
 	return wait
 }

@@ -231,6 +231,29 @@ func TestFailingFetch(t *testing.T) {
 	})
 }
 
+// TestASourceThatAsksToWait is not asked before, unless what tokens are fetched with has changed; nor is it believed for hours.
+func TestASourceThatAsksToWait(t *testing.T) {
+	var asked atomic.Int32
+	fetch := func(context.Context) (Token, error) {
+		asked.Add(1)
+		return Token{}, &Error{Class: delivery.Unreachable, RetryAfter: time.Hour}
+	}
+	run(t, fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+		after := func(wait time.Duration, want int32) {
+			t.Helper()
+			time.Sleep(wait)
+			synctest.Wait()
+			if n := asked.Load(); n != want {
+				t.Errorf("asked %d times, want %d", n, want)
+			}
+		}
+		after(4*time.Minute, 1)
+		s.Renew()
+		after(4*time.Minute, 2)
+		after(2*time.Minute, 3)
+	})
+}
+
 // TestASourceThatHangsIsNoticedSoonAfterItsRepair: within ten seconds, after however long an outage.
 func TestASourceThatHangsIsNoticedSoonAfterItsRepair(t *testing.T) {
 	var repaired atomic.Bool
