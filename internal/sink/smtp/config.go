@@ -1,7 +1,6 @@
 package smtp
 
 import (
-	"net/mail"
 	"net/textproto"
 	"regexp"
 	"slices"
@@ -153,7 +152,7 @@ func (t *Texts) problems() (p base.Problems) {
 	p.Texts(t.settings()...)
 	for _, s := range t.settings() {
 		if slices.Contains(addresses, s.Key) && s.Text != "" && !render.IsTemplate(s.Text) {
-			if _, err := mail.ParseAddress(s.Text); err != nil {
+			if _, err := parseAddress(s.Text); err != nil {
 				p.Add("%s: not an address; use one such as News <news@example.com>", s.Key)
 			}
 		}

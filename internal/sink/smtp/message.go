@@ -202,11 +202,27 @@ func (f *form) address(key string, view *render.Job) (*mail.Address, error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, fmt.Errorf("%s: %w", key, errNoAddress)
 	}
-	a, err := mail.ParseAddress(text)
+	a, err := parseAddress(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: not an address", key)
 	}
 	return checked(key, a)
+}
+
+// parseAddress parses one address. Its name need not be quoted, even with a comma in it, unless it has an @.
+func parseAddress(text string) (*mail.Address, error) {
+	a, err := mail.ParseAddress(text)
+	begin := strings.LastIndexByte(text, '<')
+	if err == nil || begin < 0 || strings.Contains(text[:begin], "@") {
+		return a, err
+	}
+	if a, err = mail.ParseAddress(text[begin:]); err != nil {
+		return nil, err
+	}
+	if a.Name = strings.TrimSpace(text[:begin]); isASCII(a.Name) && len(a.String()) > maxHeader { // quotes make it longer
+		return nil, errors.New("the name is too long")
+	}
+	return a, nil
 }
 
 // checked returns the address as it is sent.
