@@ -121,6 +121,12 @@ func (c *Config) guardProblems() (p []string) {
 	if httpcall.HasUser(sample) {
 		return append(p, "url: has a user, which an address that is made of a job must not have; use basic")
 	}
+	if g, err := guard.New(c.Guard); err == nil && len(p) == 0 && httpcall.URLProblem(sample) == "" {
+		u, _ := url.Parse(sample) // which is one
+		if err := g.URL(u); err != nil {
+			p = append(p, "url: "+err.Error())
+		}
+	}
 	if c.Destinations && slices.ContainsFunc(c.Sign.Secrets, signature.Shared) {
 		p = append(p, "sign.secrets: each destination would know the secret of all others; use a key, whsk_…, or give each its own secrets")
 	}
