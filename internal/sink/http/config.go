@@ -66,9 +66,6 @@ type Config struct {
 	Step string `yaml:"-"`
 }
 
-// Take has the expressions for what an answer says in the destination's own words.
-type Take = rule.Take
-
 // Sign has the secrets of Standard Webhooks. A request is signed with each of them.
 type Sign struct {
 	Secrets []string `yaml:"secrets" secret:"value"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
+	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -25,7 +26,7 @@ func judging(c *Config) {
 		"misconfigured":      `body.error == "key"`,
 		"rejected":           `body.error == "gone"`,
 	}
-	c.Take = Take{ProviderCode: "body.error", ProviderMessageID: "body.id", RetryAfter: "body.wait"}
+	c.Take = rule.Take{ProviderCode: "body.error", ProviderMessageID: "body.id", RetryAfter: "body.wait"}
 }
 
 func TestJudgedAnswers(t *testing.T) {

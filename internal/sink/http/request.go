@@ -130,13 +130,8 @@ func spelling(name string) string {
 // would look like a failure to connect. That problem, and all others, are those of the job, now and ever.
 func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, problem string) {
 	contentType := cmp.Or(job.ContentType, defaultContentType)
-	for _, h := range [...]struct{ name, value string }{
-		{delivery.HeaderJobID, job.ID}, {delivery.HeaderCampaign, job.Campaign}, {delivery.HeaderContentType, contentType},
-		{delivery.HeaderTraceParent, job.TraceParent},
-	} {
-		if !httpguts.ValidHeaderFieldValue(h.value) || len(h.value) > httpcall.MaxHeaderBytes {
-			return r, h.name + " cannot be sent as an HTTP header: it has control characters or is too long"
-		}
+	if !httpguts.ValidHeaderFieldValue(contentType) || len(contentType) > httpcall.MaxHeaderBytes {
+		return r, "content-type cannot be sent as an HTTP header: it has control characters or is too long"
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	id := job.ID

@@ -30,12 +30,9 @@ const (
 
 // Sign returns a token of the header and the claims, both maps of texts and numbers. It adds the algorithm to the header.
 func Sign(alg Algorithm, key crypto.Signer, header, claims map[string]any) (string, error) {
-	all := map[string]any{"alg": alg}
-	for name, value := range header {
-		all[name] = value
-	}
+	header["alg"] = alg
 	var text []byte
-	for i, part := range []map[string]any{all, claims} {
+	for i, part := range []map[string]any{header, claims} {
 		b, err := json.Marshal(part)
 		if err != nil {
 			return "", fmt.Errorf("sign a token: %w", err)

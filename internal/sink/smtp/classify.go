@@ -116,11 +116,8 @@ const busyWait = 10 * time.Second
 //	5.1.x, 5.2.1, 5.4.1, 551, 556 to the recipient or the message rejected
 //	other 5xx to the recipient or the message                     permanent
 func classify(at stage, r reply, byJob bool, wait time.Duration) delivery.Result {
-	class := strings.Split(r.enhanced, ".") // of it, the second number says what it is about
-	about := ""
-	if len(class) == 3 {
-		about = class[1]
-	}
+	_, subject, _ := strings.Cut(r.enhanced, ".")
+	about, _, _ := strings.Cut(subject, ".") // the second number
 	credentials := slices.Contains(authCodes, r.code) || slices.Contains(authEnhanced, r.enhanced)
 	switch {
 	case r.code/100 == 2 && at == ending:
