@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,7 +141,7 @@ func (c *Config) Problems() []string {
 	if len(c.Steps) == 0 || len(c.Steps) > maxSteps {
 		return append(p, fmt.Sprintf("steps: there are %d; use 1 to %d", len(c.Steps), maxSteps))
 	}
-	seen := map[string]bool{}
+	seen, taken := map[string]bool{}, map[string]bool{}
 	for i := range c.Steps {
 		s, at := &c.Steps[i], "steps."+strconv.Itoa(i)+"."
 		switch {
@@ -150,7 +151,12 @@ func (c *Config) Problems() []string {
 			p = append(p, at+"id: is that of another step as well; use another")
 		}
 		seen[s.ID] = true
-		p = append(p, c.stepProblems(i, at)...)
+		p = append(p, c.stepProblems(i, at, taken)...)
+		for _, take := range []map[string]string{s.Take, s.Lookup.Take} {
+			for name := range take {
+				taken[name] = true
+			}
+		}
 	}
 	if len(p) == 0 {
 		if _, err := c.compile(); err != nil {
@@ -160,16 +166,16 @@ func (c *Config) Problems() []string {
 	return p
 }
 
-// stepProblems returns the errors of a step.
-func (c *Config) stepProblems(n int, at string) (p []string) {
+// stepProblems returns the errors of a step. The values taken are those of the steps before it.
+func (c *Config) stepProblems(n int, at string, taken map[string]bool) (p []string) {
 	s := &c.Steps[n]
 	own, lookup := c.calls(n)
-	p = append(p, c.callProblems(own)...)
+	p = append(p, c.callProblems(own, taken)...)
 	switch {
 	case lookup != nil && s.Lookup.URL == "":
 		p = append(p, at+"lookup.url: required for once: where to ask whether the step was made before a crash; use one such as https://example.com/orders?key={{ .ID }}")
 	case lookup != nil:
-		p = append(p, c.callProblems(*lookup)...)
+		p = append(p, c.callProblems(*lookup, taken)...)
 	case !reflect.ValueOf(s.Lookup).IsZero():
 		p = append(p, at+"lookup: is for a step with once: true; set that, or remove it")
 	}
@@ -191,9 +197,23 @@ func (c *Config) stepProblems(n int, at string) (p []string) {
 	return p
 }
 
+// used matches the values of earlier steps that a template uses.
+var used = regexp.MustCompile(`\.Vars\.([a-zA-Z_][a-zA-Z0-9_]*)`)
+
 // callProblems returns the errors of a call. Those of settings that all calls have in common are those of the sink, and come
-// once.
-func (c *Config) callProblems(of call) (p []string) {
+// once. A value that no earlier step takes is an error here: the calls before it would be made in vain.
+func (c *Config) callProblems(of call, taken map[string]bool) (p []string) {
+	texts := map[string]string{"url": of.URL, "method": of.Method, "body": of.Body}
+	for name, text := range of.headers {
+		texts["headers."+name] = text
+	}
+	for _, key := range slices.Sorted(maps.Keys(texts)) {
+		for _, name := range used.FindAllStringSubmatch(texts[key], -1) {
+			if !taken[name[1]] {
+				p = append(p, fmt.Sprintf("%s%s: uses .Vars.%s, and no step before takes %[3]s", of.at, key, name[1]))
+			}
+		}
+	}
 	for _, problem := range of.Problems() {
 		key, _, _ := strings.Cut(problem, ":")
 		switch root, rest, _ := strings.Cut(key, "."); root {
