@@ -28,6 +28,9 @@ func TestNoSecretIsTold(t *testing.T) {
 		"templates": newSink(t, Config{URL: srv.URL + "/{{ .ID }}?token=swordfish-9&id={{ .ID }}"}, judging, func(c *Config) {
 			c.Headers = map[string]string{"x-key": `Key swordfish-10{{ .Header "none" }}`}
 		}),
+		"a body": newSink(t, Config{URL: srv.URL}, judging, func(c *Config) {
+			c.Body = `{"user":"me","password":"swordfish-13","api_key": "swordfish-14","to":"{{ .ID }}"}`
+		}),
 		"a file": newSink(t, Config{}, func(c *Config) {
 			c.URL, c.Bearer = srv.URL+"/services/T0-swordfish", "swordfish-11"
 			c.SecretFrom("url", func() (string, error) { return c.URL, nil })

@@ -27,7 +27,7 @@ func (t *trip) show(req *http.Request) {
 
 // requestText returns a request as text, without the values of the headers that are hidden.
 func requestText(req *http.Request, body []byte, hides func(name string) bool) string {
-	return fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, headerText(req.Header, hides), Shorten(body))
+	return fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, headerText(req.Header, hides), withoutCredentials(Shorten(body)))
 }
 
 func headerText(header http.Header, hides func(name string) bool) string {
@@ -45,14 +45,18 @@ func headerText(header http.Header, hides func(name string) bool) string {
 var (
 	// credentialHeaders are those of an answer that hold what others must not see.
 	credentialHeaders = regexp.MustCompile(`(?i)authorization|cookie|secret|token|password|api-?key`)
-	// credentialFields are those of an answer in JSON, such as that of a step that logs in.
+	// credentialFields are those of a body in JSON, such as that of a step that logs in.
 	credentialFields = regexp.MustCompile(`(?i)("(?:access_?token|refresh_?token|id_?token|session_?token|client_?secret|password|api_?key)"\s*:\s*)"(?:[^"\\]|\\.)*"?`)
 )
 
 // answerText returns an answer as text.
 func answerText(resp *http.Response, body []byte) string {
 	return fmt.Sprintf("HTTP %s\n%s\n%s", strings.TrimSpace(resp.Status), headerText(resp.Header, credentialHeaders.MatchString),
-		credentialFields.ReplaceAllString(Shorten(body), `$1"***"`))
+		withoutCredentials(Shorten(body)))
+}
+
+func withoutCredentials(body string) string {
+	return credentialFields.ReplaceAllString(body, `$1"***"`)
 }
 
 // public returns text of an exchange without secrets: neither those of the client and of the request, nor what the request has as its
@@ -92,7 +96,7 @@ func (a Answer) Keep(res delivery.Result) delivery.Result {
 			*text = address.Replace(a.trip.public(*text))
 		}
 	}
-	if kept.Answer = strings.Join(strings.Fields(credentialFields.ReplaceAllString(kept.Answer, `$1"***"`)), " "); kept != (delivery.Provider{}) {
+	if kept.Answer = strings.Join(strings.Fields(withoutCredentials(kept.Answer)), " "); kept != (delivery.Provider{}) {
 		res.Provider = &kept
 	}
 	return res
