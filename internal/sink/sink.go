@@ -146,10 +146,6 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 			Answer: oneLine(p.Answer, delivery.MaxAnswer),
 		}
 	}
-	if res.Class == delivery.Pending && !res.State.Valid() {
-		res.State, res.Class = nil, delivery.Permanent
-		res.Detail = fmt.Sprintf("what the steps so far have taken from answers is more than %d bytes: take less", delivery.MaxVars)
-	}
 	res.Keep = res.Class == delivery.Rejected && rt.entry.KeepRejected
 	return res
 }

@@ -17,12 +17,8 @@ import (
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
-// Bounds on what is made of a job.
-const (
-	maxURL        = 8 << 10  // bytes of a URL's path and query together
-	maxBody       = 64 << 10 // bytes of a body, beyond
-	bodyOfPayload = 4        // times those of the payload
-)
+// maxURL bounds each part of a URL that is made of a job, in bytes.
+const maxURL = 8 << 10
 
 // methods are those that a request may have. A GET has no body. It is not sent again by net/http, see addBody in httpcall.
 var methods = []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet}
@@ -141,7 +137,7 @@ func (f *form) fill(r *httpcall.Request, job *delivery.Job, now time.Time) (prob
 		r.Header[h.name] = []string{strings.Trim(value, " \t")}
 	}
 	if f.body != nil {
-		body, err := f.body.Append(nil, j, maxBody+bodyOfPayload*len(job.Payload))
+		body, err := f.body.Append(nil, j, render.BodyLimit(job))
 		if err != nil {
 			return err.Error()
 		}

@@ -54,6 +54,9 @@ func NewQuick(j *delivery.Job) *Job {
 	return q
 }
 
+// BodyLimit bounds a body that a template makes of a job, in bytes.
+func BodyLimit(j *delivery.Job) int { return 64<<10 + 4*len(j.Payload) }
+
 // Payload returns the job's payload.
 func (j *Job) Payload() string { return string(j.job.Payload) }
 

@@ -26,10 +26,8 @@ import (
 
 // Bounds on what is made of a job, in bytes.
 const (
-	maxHeader     = 900      // of a header's text: with its name it fits the longest line that there may be
-	maxAddress    = 254      // RFC 5321, section 4.5.3.1.3
-	maxBody       = 64 << 10 // of a text, beyond
-	bodyOfPayload = 4        // times those of the payload
+	maxHeader  = 900 // of a header's text: with its name it fits the longest line that there may be
+	maxAddress = 254 // RFC 5321, section 4.5.3.1.3
 )
 
 // form makes messages of jobs.
@@ -105,7 +103,6 @@ func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
 			msg.SetGenHeader(gomail.Header(name), value)
 		}
 	}
-	limit := maxBody + bodyOfPayload*len(job.Payload)
 	for _, part := range []struct {
 		key  string
 		kind gomail.ContentType
@@ -113,7 +110,7 @@ func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
 		if f.texts[part.key] == nil {
 			continue
 		}
-		body, err := f.texts[part.key].Text(view, limit)
+		body, err := f.texts[part.key].Text(view, render.BodyLimit(job))
 		if err != nil {
 			return nil, err
 		}
