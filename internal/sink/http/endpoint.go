@@ -17,18 +17,17 @@ import (
 // maxEndpoints is of how many rows a sink keeps what it has made of them.
 const maxEndpoints = 10_000
 
-// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately. A row that is changed is another row.
-type endpoints struct {
-	*lru.Cache[*delivery.Destination, *endpoint]
-}
+// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately, by their ids.
+type endpoints struct{ *lru.Cache[string, *endpoint] }
 
 func newEndpoints() endpoints {
-	made, _ := lru.New[*delivery.Destination, *endpoint](maxEndpoints) // an error is about the size
+	made, _ := lru.New[string, *endpoint](maxEndpoints) // an error is about the size
 	return endpoints{made}
 }
 
-// endpoint is what is made of a row. It never changes.
+// endpoint is what is made of a row. It never changes. A row that is changed is another row.
 type endpoint struct {
+	row    *delivery.Destination
 	common *client // of the sink
 	client *client // nil if the row cannot be used
 	fault  string  // why
@@ -36,46 +35,30 @@ type endpoint struct {
 	readAt time.Time
 }
 
-// fresh reports whether the sink and the secrets are as they were, as far as they have to be looked at.
-func (e *endpoint) fresh(common *client, now time.Time) bool {
-	return e != nil && e.common == common && (!e.refers || now.Sub(e.readAt) < base.RereadEvery)
-}
-
-// of returns what is made of a row for the sink.
+// of returns what is made of a row for the sink, anew if the sink, the row or the secrets may have changed.
 func (l endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
-	known, _ := l.Get(row)
-	if known.fresh(common, now) {
+	known, _ := l.Get(row.ID)
+	same := known != nil && known.row == row && known.common == common
+	if same && (!known.refers || now.Sub(known.readAt) < base.RereadEvery) {
 		return known
 	}
 	next := newEndpoint(common, row, now)
-	if next.client == nil && known != nil && known.client != nil && known.common == common {
+	if next.client == nil && same && known.client != nil {
 		again := *known // with the secrets of before, as one that is rotated may be missing for a moment
 		again.readAt = now
 		next = &again
 	}
-	l.Add(row, next)
+	l.Add(row.ID, next)
 	return next
-}
-
-// sweep drops what was made of rows that are no more.
-func (l endpoints) sweep(current func(id string) *delivery.Destination) {
-	for _, row := range l.Keys() {
-		if current(row.ID) != row {
-			l.Remove(row)
-		}
-	}
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
 func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endpoint {
-	e := &endpoint{common: common, readAt: now}
+	e := &endpoint{row: row, common: common, readAt: now}
 	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
-	c, fault := common.to(row)
-	if fault != "" {
-		e.fault = "destination " + row.ID + ": " + fault
-		return e
+	if e.client, e.fault = common.to(row); e.fault != "" {
+		e.fault = "destination " + row.ID + ": " + e.fault
 	}
-	e.client = c
 	return e
 }
 

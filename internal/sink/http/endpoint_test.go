@@ -2,7 +2,6 @@ package http
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -262,26 +260,17 @@ func TestFewEndpointsAreKept(t *testing.T) {
 	}
 }
 
-// TestARowThatIsNoMore: nothing is kept of it, and of the row as it was before it was edited, once files are read again.
-func TestARowThatIsNoMore(t *testing.T) {
+// TestAnEditedRow: nothing is kept of it as it was before.
+func TestAnEditedRow(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	x := table{"stays": {URL: srv.URL}, "edited": {URL: srv.URL}, "deleted": {URL: srv.URL}}
+	x := table{"stays": {URL: srv.URL}, "edited": {URL: srv.URL}}
 	s := tableSink(t, x, srv)
 	for id := range x {
 		s.Deliver(t.Context(), jobFor(id))
 	}
-	delete(x, "deleted")
 	x["edited"] = &delivery.Destination{ID: "edited", URL: srv.URL}
 	s.Deliver(t.Context(), jobFor("edited"))
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- s.Run(ctx) }()
-		time.Sleep(base.RereadEvery)
-		cancel()
-		<-done
-	})
-	if !s.endpoints.Contains(x["stays"]) || !s.endpoints.Contains(x["edited"]) || s.endpoints.Len() != 2 {
-		t.Errorf("%d are kept", s.endpoints.Len())
+	if e, _ := s.endpoints.Get("edited"); e.row != x["edited"] || s.endpoints.Len() != 2 {
+		t.Errorf("%d are kept, of %+v", s.endpoints.Len(), e.row)
 	}
 }

@@ -4,10 +4,8 @@ package http
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
@@ -30,11 +28,6 @@ func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
 	d.Attempt = func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 		res, _ := s.Ask(ctx, job, nil, shown)
 		return res
-	}
-	if c.Destinations && host.Endpoints != nil {
-		d.Work = func(ctx context.Context) {
-			retry.Every(ctx, base.RereadEvery, func(time.Time) { s.endpoints.sweep(host.Endpoints) })
-		}
 	}
 	if like != nil {
 		s.Tokens = like.Tokens
