@@ -3,7 +3,6 @@ package smtp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/textproto"
@@ -22,8 +21,7 @@ type stage uint8
 
 // The stages, in order. Only at the last one may the server have taken the message.
 const (
-	waiting        stage = iota // for a connection
-	connecting                  // and the greeting
+	connecting     stage = iota // and the greeting
 	securing                    // encryption
 	authenticating              // AUTH
 	announcing                  // MAIL: who sends
@@ -182,8 +180,6 @@ func (s *Sink) describe(f *failure, timedOut bool) string {
 	var op *net.OpError
 	var text string
 	switch {
-	case f.stage == waiting:
-		return fmt.Sprintf("not sent to %s within %s: other messages took all connections", where, s.config.Timeout)
 	case timedOut || errors.Is(f.err, context.DeadlineExceeded):
 		text = "no answer from " + where + " within " + s.config.Timeout.String()
 	case errors.Is(f.err, io.EOF) || errors.Is(f.err, io.ErrUnexpectedEOF):

@@ -1,7 +1,6 @@
 package smtp
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -14,34 +13,17 @@ const (
 	maxMessages = 100
 )
 
-// pool has the connections: at most as many as messages may be sent at once, since a connection takes one after the other. The one that
-// was used last is used next, so that surplus ones get old. Old ones are closed when one is needed.
+// pool has the idle connections. With those in use, they are at most as many as messages are sent at once, since a connection takes one
+// after the other. The one that was used last is used next, so that surplus ones get old. Old ones are closed when one is needed.
 //
-// Safe for concurrent use. A lent connection belongs to its borrower and holds a slot. Idle connections hold none, and are at most as
-// many as the free slots.
+// Safe for concurrent use. A connection that was taken belongs to the caller.
 type pool struct {
-	slots chan struct{}
-
 	mu    sync.Mutex
 	idle  []*conn
 	ended bool
 }
 
-func newPool(size int) *pool { return &pool{slots: make(chan struct{}, size)} }
-
-// enter waits for a slot. leave gives it back.
-func (p *pool) enter(ctx context.Context) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *pool) leave() { <-p.slots }
-
-// take returns an idle connection; nil if there is none. The caller holds a slot.
+// take returns an idle connection; nil if there is none.
 func (p *pool) take(now time.Time) (c *conn) {
 	p.mu.Lock()
 	var old []*conn
@@ -60,7 +42,7 @@ func (p *pool) take(now time.Time) (c *conn) {
 	return c
 }
 
-// put gives a connection back, or closes it. The caller holds a slot until then.
+// put gives a connection back, or closes it.
 func (p *pool) put(c *conn, now time.Time) {
 	p.mu.Lock()
 	keep := !p.ended && !c.done(now)

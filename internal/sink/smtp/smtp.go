@@ -58,7 +58,7 @@ func New(c *Config, host base.Host) (*Sink, error) {
 
 func (s *Sink) build(r *access.Reader) (p parts) {
 	c := s.config
-	p.addr, p.pool = c.Addr, newPool(max(1, c.MaxInFlight))
+	p.addr, p.pool = c.Addr, &pool{}
 	if c.TLS != noTLS {
 		p.tls = r.TLS("", c.Certificates)
 	}
@@ -130,10 +130,6 @@ func (s *Sink) senderByJob() bool {
 
 // send sends a message over an idle connection, or a new one.
 func (s *Sink) send(ctx context.Context, p parts, m *message) (reply, *failure) {
-	if err := p.enter(ctx); err != nil {
-		return reply{}, &failure{stage: waiting, err: err}
-	}
-	defer p.leave()
 	c := p.take(time.Now())
 	for used := c != nil; ; used = false {
 		if c == nil {

@@ -2,7 +2,6 @@ package smtp
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
@@ -111,7 +111,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreKept: messages share up to MaxInFlight connections, each for up to maxMessages. Refused recipients end no
+// TestConnectionsAreKept: messages share as many connections as are sent at once, each for up to maxMessages. Refused recipients end no
 // connection. No message is lost or sent twice when a server ends idle connections.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
@@ -121,10 +121,11 @@ func TestConnectionsAreKept(t *testing.T) {
 		}
 		return how
 	}})
-	k := open(t, s, func(c *Config) { c.MaxInFlight = 2 })
-	var calls sync.WaitGroup
+	k := open(t, s, nil)
+	var calls errgroup.Group
+	calls.SetLimit(2)
 	for i := range 2*maxMessages + 40 {
-		calls.Go(func() {
+		calls.Go(func() error {
 			name, want := "ann", delivery.Delivered
 			if i%3 == 0 {
 				name, want = "gone", delivery.Rejected
@@ -132,9 +133,10 @@ func TestConnectionsAreKept(t *testing.T) {
 			if res := k.Deliver(t.Context(), job(fmt.Sprintf("%s%d@example.org", name, i), "x")); res.Class != want {
 				t.Errorf("%s: %+v", name, res)
 			}
+			return nil
 		})
 	}
-	calls.Wait()
+	_ = calls.Wait()
 	if n := s.Connections(); n < 2 || n > 4 {
 		t.Errorf("%d connections", n)
 	}
@@ -331,24 +333,6 @@ func TestGreetings(t *testing.T) {
 }
 
 // TestFull: a message that gets no connection in time was not sent.
-func TestFull(t *testing.T) {
-	t.Parallel()
-	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment { return sinktest.MailTreatment{Hang: true} }})
-	k := open(t, s, func(c *Config) { c.MaxInFlight = 1; c.Timeout = 2 * time.Second })
-	if err := k.Now().enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer k.Now().leave()
-	if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "took all connections") {
-		t.Errorf("%+v", res)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if res := k.Deliver(ctx, job("ann@example.org", "x")); res.Class != delivery.Interrupted {
-		t.Errorf("%+v", res)
-	}
-}
-
 func TestClassify(t *testing.T) {
 	const wait = 7 * time.Minute
 	for _, tt := range []struct {
