@@ -135,3 +135,18 @@ func TestMisbehavingDestinations(t *testing.T) {
 		})
 	}
 }
+
+// TestADestinationThatSpeaksFirst: such as a server of mail. The request may have been written by then, or not.
+func TestADestinationThatSpeaksFirst(t *testing.T) {
+	at := sinktest.Accept(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "220 swordfish ready\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	s := newSink(t, Config{URL: "http://" + at})
+	for range 100 {
+		r := s.Deliver(t.Context(), job())
+		if r.Class != delivery.Temporary && r.Class != delivery.Unreachable || !strings.HasPrefix(r.Detail, at+" answered something that is not HTTP") {
+			t.Fatalf("%+v", r)
+		}
+	}
+}

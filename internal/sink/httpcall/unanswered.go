@@ -64,8 +64,8 @@ func describe(err error, where string, within time.Duration, timedOut bool) stri
 		return op.Error()
 	case strings.Contains(err.Error(), "exceeded"):
 		return where + " answered with a header of more than " + strconv.Itoa(maxAnswerHeader) + " bytes"
-	case strings.Contains(err.Error(), "malformed"), strings.Contains(err.Error(), "connection broken"):
-		// net/http quotes the answer, which may contain the payload.
+	case strings.Contains(err.Error(), "malformed"), strings.Contains(err.Error(), "connection broken"), strings.Contains(err.Error(), "readLoopPeek"):
+		// net/http quotes the answer, which may contain the payload, or says nothing of one that comes before the request.
 		return where + " answered something that is not HTTP"
 	}
 	return where + ": " + err.Error()
