@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type World struct {
 // Run executes one command line and returns the exit code: 0 done or drained, 1 a check or operation failed, 2 bad
 // configuration or arguments.
 func Run(ctx context.Context, args []string, w World) int {
+	log.SetOutput(io.Discard) // net/http writes there what destinations say, as often as they like
 	c := &cli{World: w}
 	root := c.root()
 	root.SetArgs(args)

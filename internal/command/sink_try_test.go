@@ -1,7 +1,11 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
+	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -73,6 +77,37 @@ default_sink: nowhere
 	if v.Class != "delivered" || v.Status != 200 || v.ProviderMessageID != "m-7" || !strings.Contains(v.Request, "/x/7") ||
 		!strings.Contains(v.Answer, "HTTP 200") {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestADestinationWritesNoLog: net/http writes what follows an answer to the standard log.
+func TestADestinationWritesNoLog(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and hunter22")
+		_, _ = io.Copy(io.Discard, c) // until pacer closes it
+	}()
+	var said bytes.Buffer
+	log.SetOutput(&said)
+	d := newDesk(t, "127.0.0.1:1")
+	d.file("pacer.yaml", "sinks: {receiver: {type: http, url: \"http://"+l.Addr().String()+"/\"}}\n")
+	if code, out, _ := d.types("sink test receiver"); code != 0 {
+		t.Error(out)
+	}
+	if <-over; said.Len() > 0 {
+		t.Errorf("%s", &said)
 	}
 }
 
