@@ -2,7 +2,6 @@ package smev
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -199,13 +198,11 @@ func TestLongEnvelopesAreSigned(t *testing.T) {
 	far, s := start(t, sinktest.SMEVOptions{Signed: true}, func(c *Config) {
 		c.Signer, c.Timeout = Signer{URL: sinktest.StartSigner(t, "t0ken"), Bearer: "t0ken"}, time.Minute
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	const jobs = 6 // more than there may be long answers
 	for i := range jobs {
 		job := jobOf(fmt.Sprint(i))
 		job.Payload = bytes.Replace(job.Payload, []byte("4509"), bytes.Repeat([]byte("4509"), 300_000), 1)
-		if res := s.Deliver(ctx, job); res.Class != delivery.Delivered {
+		if res := s.Deliver(t.Context(), job); res.Class != delivery.Delivered {
 			t.Fatalf("job %d: %+v", i, res)
 		}
 	}
