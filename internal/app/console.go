@@ -76,7 +76,7 @@ func (s *Services) site(sources view.Sources, r prometheus.Registerer) *console.
 // sources returns what every console has: of Redis, the quota engine and the database what is not nil.
 func (s *Services) sources(set *shards.Set, engine *limits.Engine, admin *catalog.Admin) view.Sources {
 	sources := view.Sources{
-		Version: Version, Ledger: s.Config.Dedupe.Waits(),
+		Version: Version, Ledger: s.Config.Dedupe.Waits(), Hidden: s.Config.HTTP.Payloads == view.PayloadsHidden,
 		Sink: func(name string) (id, fault string) {
 			id = cmp.Or(name, s.Config.DefaultSink)
 			if _, ok := s.Config.Sinks[id]; !ok && len(s.Config.Sinks) > 0 {

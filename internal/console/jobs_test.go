@@ -1,10 +1,15 @@
 package console
 
 import (
+	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/jobs"
 )
 
 // TestJobsAreCancelled by operators, by ids that can be some, and not without a ledger.
@@ -64,4 +69,21 @@ func TestAnswersAreForOperators(t *testing.T) {
 			visit(h, path, "operator").want(t, 200, "refused", "answer ..")
 		}
 	})
+}
+
+// TestAnswersAreHiddenWithPayloads: an answer may repeat the payload, wherever it is shown.
+func TestAnswersAreHiddenWithPayloads(t *testing.T) {
+	for _, hidden := range []bool{false, true} {
+		h, _ := serveOf(guarded(), func(sources *view.Sources) {
+			sources.Hidden = hidden
+			sources.Job = func(context.Context, jobs.Question) (jobs.Found, error) {
+				return jobs.Found{Results: []json.RawMessage{json.RawMessage(`{"job_id":"u-1","outcome":"dead","status":404,"answer":"got echo"}`)}}, nil
+			}
+		})
+		for path, rest := range map[string]string{"/api/v1/jobs/u-1": `"status":404`, "/api/v1/destinations/shop-7": `"status":410`, "/destination?id=shop-7": "410"} {
+			if body := visit(h, path, "operator").want(t, 200, rest).Body.String(); strings.Contains(body, "got echo") == hidden {
+				t.Errorf("hidden %t: %s: %s", hidden, path, body)
+			}
+		}
+	}
 }

@@ -511,6 +511,7 @@ func (w *world) GetDestination(_ context.Context, id string) (row catalog.Destin
 	if id == "shop-7" {
 		row.URL += "?key=hidden"
 		row.Query = true
+		row.Progress.Answers = []delivery.Answer{{At: since, Job: "u-1", Class: "permanent", Status: 410, Answer: "got echo"}}
 	}
 	return row, w.fail
 }

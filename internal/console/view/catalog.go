@@ -290,7 +290,7 @@ func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []c
 		next = last.State + ":" + last.ID
 	}
 	for i := range list {
-		hideSecrets(ctx, &list[i])
+		s.hideSecrets(ctx, &list[i])
 	}
 	return list, next, nil
 }
@@ -332,13 +332,13 @@ func (s *Sources) oneDestination(ctx context.Context, row *catalog.DestinationRo
 		return nil, err
 	}
 	row.Fault = s.Fault(row.Destination())
-	hideSecrets(ctx, row)
+	s.hideSecrets(ctx, row)
 	return row, nil
 }
 
 // hideSecrets takes out of a destination what may let others send to it: the query of its address, and for all but admins the values of its
 // headers. What its answers say is not for viewers.
-func hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
+func (s *Sources) hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
 	row.URL = sinkhttp.Redacted(row.URL)
 	for name := range row.Headers {
 		if auth.Of(ctx).Role < auth.Admin {
@@ -346,7 +346,7 @@ func hideSecrets(ctx context.Context, row *catalog.DestinationRow) {
 		}
 	}
 	for i := range row.Progress.Answers {
-		if auth.Of(ctx).Role < auth.Operator {
+		if s.Hidden || auth.Of(ctx).Role < auth.Operator {
 			row.Progress.Answers[i].Answer = ""
 		}
 	}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -71,11 +72,26 @@ func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration)
 	if err != nil {
 		return nil, err
 	}
+	if l.sources.Hidden {
+		for i := range records.Results {
+			records.Results[i] = withoutAnswer(records.Results[i])
+		}
+	}
 	found := &FoundJob{ID: id, Dead: append([]Letter{}, letters.List...), Found: records}
 	if letters.Next != "" {
 		found.Unread = append(found.Unread, "only the newest dead letters were looked at; pacer dead list --job-id looks at all")
 	}
 	return found, nil
+}
+
+func withoutAnswer(event json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(event, &members) != nil {
+		return nil
+	}
+	delete(members, "answer")
+	text, _ := json.Marshal(members) // it was JSON
+	return text
 }
 
 // FindJob is LookForJob for pages, which do not wait. The error is ErrAsking before the first answer.

@@ -64,6 +64,8 @@ type Sources struct {
 	// Degraded says what is wrong with the services, in one line; "" if nothing is.
 	Degraded func() string
 	Version  string
+	// Hidden: payloads of dead letters are not shown, and neither are answers, which may repeat them.
+	Hidden bool
 	// Ledger: jobs wait for the dedupe ledger, which is in Redis.
 	Ledger bool
 	// Patience bounds the wait for the database, and for what is asked for one thing, where a program asks once; 0: as pages need it.
