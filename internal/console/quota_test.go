@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,24 @@ func TestPreviewOfAQuota(t *testing.T) {
 			"id": {"provider"}, "revision": {tt.revision}, "windows": {tt.windows}, "was_windows": {"1000/1h"}, "preview": {"yes"},
 		}).want(t, tt.code, tt.want...)
 		w.did(t)
+	}
+}
+
+// TestAShadowQuotaHoldsNothing: neither the preview of a quota nor that of a rate says that campaigns would wait for one that does not bind.
+func TestAShadowQuotaHoldsNothing(t *testing.T) {
+	for mode, waits := range map[string]int{"strict": 1, "shadow": 0} {
+		w := guarded()
+		w.quotas, w.snapshot.Quotas["provider"].Mode = []string{"provider"}, mode
+		h := serve(w)
+		rate := visit(h, "/rate?id=spring&rate=100000", "operator").want(t, 200, "What it means")
+		quota := press(h, "/quota-edit", "admin", url.Values{
+			"id": {"provider"}, "revision": {"7"}, "mode": {mode}, "windows": {"1/1h"}, "was_windows": {"1000/1h"}, "preview": {"yes"},
+		}).want(t, 200, "What it would mean")
+		for says, body := range map[string]string{"and then waits": rate.Body.String(), "used up": quota.Body.String(), "they would wait for it": quota.Body.String()} {
+			if strings.Count(body, says) != waits {
+				t.Errorf("%s: %q is not said %d times: %s", mode, says, waits, body)
+			}
+		}
 	}
 }
 

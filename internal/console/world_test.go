@@ -52,7 +52,8 @@ type world struct {
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
 	noLedger  bool
-	rate      string // of campaigns in the database; "": 100
+	rate      string   // of campaigns in the database; "": 100
+	quotas    []string // likewise
 }
 
 func newWorld() *world {
@@ -334,7 +335,7 @@ func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignR
 		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
 	row = catalog.CampaignRow{
-		ID: id, Revision: 7, Status: c.Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna",
+		ID: id, Revision: 7, Status: c.Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna", Quotas: w.quotas,
 	}
 	if at := c.FinishBy; !at.IsZero() {
 		row.FinishBy = &at

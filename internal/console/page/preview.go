@@ -7,6 +7,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -38,13 +39,14 @@ func previewOf(state *view.State, now *view.QuotaSettings, change *view.QuotaEdi
 	if q := state.Quota(now.ID); q != nil {
 		before = slices.Clone(q.Windows)
 	}
+	binds := *cmp.Or(change.Mode, &now.Mode) != delivery.ModeShadow
 	// Bytes, and what each value of a key may have, are not comparable with rates.
-	rates := *cmp.Or(change.Unit, &now.Unit) != "bytes" && now.Per == ""
+	rates := binds && *cmp.Or(change.Unit, &now.Unit) != delivery.UnitBytes && now.Per == ""
 	for _, w := range windows {
 		row := previewRow{Span: notation.FormatSpan(w.Span), Then: &w.Limit, PerSecond: float64(w.Limit) / max(w.Span.Seconds(), 1e-3)}
 		if i := slices.IndexFunc(before, func(b view.Window) bool { return b.Span == row.Span }); i >= 0 {
 			row.now(&before[i])
-			row.Over = row.Used != nil && *row.Used >= w.Limit
+			row.Over = binds && row.Used != nil && *row.Used >= w.Limit
 			before = slices.Delete(before, i, i+1)
 		}
 		if rates && (p.Tightest == "" || row.PerSecond < p.Allows) {

@@ -12,6 +12,7 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -84,7 +85,7 @@ func (s *Site) meaning(ctx context.Context, now *view.Settings, to, reason strin
 	}
 	for _, id := range now.Quotas {
 		q := state.Quota(id)
-		if q == nil || q.Unit == "bytes" || is <= 0 {
+		if q == nil || q.Mode == delivery.ModeShadow || q.Rollout == 0 || q.Unit == delivery.UnitBytes || is <= 0 {
 			continue
 		}
 		for _, w := range q.Windows {
