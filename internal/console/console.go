@@ -23,6 +23,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
+	changeWithin      = 5 * time.Minute // of 100,000 campaigns it takes more than one
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
 	maxConnections    = 1024     // of one address; further ones wait until one is closed

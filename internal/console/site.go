@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -83,6 +84,13 @@ func (s *Site) Close() {
 func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, api.Prefix) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		// A caller or a proxy that gives up must not end a change of many campaigns halfway.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
+		defer cancel()
+		r = r.WithContext(ctx)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeWithin + writeTimeout)) // tests have none
 	}
 	noted := &noting{ResponseWriter: w, code: http.StatusOK}
 	route := s.answer(noted, r)

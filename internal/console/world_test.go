@@ -52,8 +52,9 @@ type world struct {
 	more      bool   // dead letters than were looked at
 	look      func() // is called when dead letters are looked for
 	noLedger  bool
-	rate      string   // of campaigns in the database; "": 100
-	quotas    []string // likewise
+	slow      time.Duration // how long a change of many campaigns takes
+	rate      string        // of campaigns in the database; "": 100
+	quotas    []string      // likewise
 }
 
 func newWorld() *world {
@@ -398,6 +399,11 @@ func (w *world) test(ctx context.Context, id, payload string) (*view.Tested, err
 }
 
 func (w *world) ChangeCampaigns(ctx context.Context, ids []string, c catalog.BulkChange) (int, error) {
+	select {
+	case <-time.After(w.slow):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 	w.note(ctx, "%d campaigns %+v", len(ids), struct {
 		Status  delivery.Status
 		Until   time.Duration
