@@ -111,7 +111,7 @@ func (c *cli) changeMany(ctx context.Context, m *manyCampaigns, change *manyChan
 		if err := c.confirm(ctx, m.yes, asks); err != nil {
 			return err
 		}
-		if err := c.call(ctx, http.MethodPost, "/bulk-changes", nil, struct {
+		if err := c.call(ctx, http.MethodPost, bulkPath, nil, struct {
 			*manyChange
 			Filter map[string]string `json:"filter"`
 			Expect int               `json:"expect"`

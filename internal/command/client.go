@@ -23,6 +23,8 @@ import (
 
 const (
 	remoteWithin   = 15 * time.Second
+	bulkWithin     = 5 * time.Minute // a change of 100,000 campaigns takes more than one
+	bulkPath       = "/bulk-changes"
 	maxRemote      = 64 << 20 // of one answer
 	maxTokenFile   = 4 << 10
 	pageSize       = 1000
@@ -82,7 +84,7 @@ func (c *cli) remote() (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.User != nil || base.RawQuery != "" {
 		return nil, config.Usagef("--server must be the address of a console, such as https://pacer.example.com or http://127.0.0.1:8080")
 	}
-	r := &client{base: base, address: base.Host, http: &http.Client{Timeout: remoteWithin, CheckRedirect: stay}}
+	r := &client{base: base, address: base.Host, http: &http.Client{CheckRedirect: stay}}
 	if c.server.token == "" {
 		return r, nil
 	}
@@ -162,6 +164,15 @@ func (r *client) call(ctx context.Context, method, path string, query url.Values
 			return fmt.Errorf("encode a request: %w", err)
 		}
 		content = bytes.NewReader(encoded)
+	}
+	if r.address != "" { // services have bounds of their own
+		within := remoteWithin
+		if path == bulkPath {
+			within = bulkWithin
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, within)
+		defer cancel()
 	}
 	request, err := http.NewRequestWithContext(ctx, method, address, content)
 	if err != nil {

@@ -5,14 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -247,6 +250,30 @@ func same(printed string) string {
 		}
 	}
 	return strings.Join(kept, "\n")
+}
+
+// answers is a server that answers {} after a time.
+type answers time.Duration
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(time.Duration(a)):
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// TestAChangeOfManyCampaignsIsAwaited: it takes minutes, and nothing else does.
+func TestAChangeOfManyCampaignsIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &client{base: &url.URL{Scheme: "https", Host: "pacer.example.com"}, address: "pacer.example.com", http: &http.Client{Transport: answers(2 * time.Minute)}}
+		for path, ok := range map[string]bool{"/bulk-changes": true, "/campaigns": false} {
+			if err := r.call(t.Context(), http.MethodPost, path, nil, struct{}{}, &struct{}{}); (err == nil) != ok {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
 }
 
 // TestServersThatAreNoConsoles: a token goes nowhere where others could read it, and what is no console is named.
