@@ -177,16 +177,23 @@ func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, err
 		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
 		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
 		ZoneMissing: row.ZoneMissing, AvoidMinutes: row.AvoidMinutes,
-		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, FinishBy: Instant(row.FinishBy), UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
+		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, FinishBy: Instant(row.FinishBy), RampSince: row.RampSince,
+		UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
 	}
-	if row.ActiveHours != nil {
-		now.ActiveHours = notation.FormatHours(row.ActiveHours)
-	}
-	if row.Ramp != nil {
-		now.Ramp, now.RampSince = notation.FormatRamp(row.Ramp), row.RampSince
-	}
+	now.ActiveHours, now.Ramp = scheduleOf(&row)
 	_, now.Fault = s.Sink(row.Sink)
 	return now, nil
+}
+
+// scheduleOf returns the hours and the ramp of a campaign as people write them; "" for none.
+func scheduleOf(row *catalog.CampaignRow) (hours, ramp string) {
+	if row.ActiveHours != nil {
+		hours = notation.FormatHours(row.ActiveHours)
+	}
+	if row.Ramp != nil {
+		ramp = notation.FormatRamp(row.Ramp)
+	}
+	return hours, ramp
 }
 
 // as gives a campaign the settings that the database has now.

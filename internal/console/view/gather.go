@@ -11,7 +11,6 @@ import (
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 const (
@@ -24,34 +23,10 @@ const (
 
 // counts are what the database has counted of campaigns.
 type counts struct {
-	records  map[string]stored // read last
-	readOnly string            // why nothing can be changed
-	err      error             // of the last try
-	triedAt  time.Time         // when that was over
-}
-
-// stored is what the database has of a campaign beyond what daemons keep in memory.
-type stored struct {
-	revision                      int64 // at which it was read
-	rate, hours, zone, ramp, note string
-	updated                       time.Time
-	progress                      *catalog.CampaignProgress
-}
-
-func storedOf(rows []catalog.CampaignRow) map[string]stored {
-	all := make(map[string]stored, len(rows))
-	for i := range rows {
-		row := &rows[i]
-		one := stored{revision: row.Revision, rate: row.Rate(), note: row.Note, zone: row.TimeZone, updated: row.UpdatedAt, progress: &row.Progress}
-		if row.ActiveHours != nil {
-			one.hours = notation.FormatHours(row.ActiveHours)
-		}
-		if row.RampSince != nil {
-			one.ramp = notation.FormatRamp(row.Ramp)
-		}
-		all[row.ID] = one
-	}
-	return all
+	rows     map[string]*catalog.CampaignRow // read last
+	readOnly string                          // why nothing can be changed
+	err      error                           // of the last try
+	triedAt  time.Time                       // when that was over
 }
 
 // gather asks all sources side by side; the counts may be as old as fresh.
@@ -83,7 +58,10 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 		all.Go(func() error {
 			var rows []catalog.CampaignRow
 			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(counting); l.counts.err == nil {
-				l.counts.records = storedOf(rows)
+				l.counts.rows = make(map[string]*catalog.CampaignRow, len(rows))
+				for i := range rows {
+					l.counts.rows[rows[i].ID] = &rows[i]
+				}
 			}
 			if why, err := l.sources.Catalog.ReadOnly(counting); err == nil {
 				l.counts.readOnly = why
@@ -110,7 +88,7 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 	if gatesErr != nil {
 		e.ungated = gatesErr.Error()
 	}
-	e.records, e.storeDown, e.readOnly = l.counts.records, fleetErr != nil, l.counts.readOnly
+	e.rows, e.storeDown, e.readOnly = l.counts.rows, fleetErr != nil, l.counts.readOnly
 	if gatesErr != nil {
 		e.gates = nil
 	}

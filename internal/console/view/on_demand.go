@@ -62,7 +62,7 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 		}))
 		c.Late = late.(func() string)()
 	}
-	c.LastFailure, c.Note = c.lastFailure, s.known.records[id].note
+	c.LastFailure, c.Note = c.lastFailure, orZero(s.known.rows[id]).Note
 	return &c
 }
 

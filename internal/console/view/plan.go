@@ -68,8 +68,8 @@ func parseRate(text string) (rate delivery.Rate, err error) {
 // left returns how many jobs of a campaign are left, and their mean weight.
 func (e *evidence) left(c *delivery.Campaign) (jobs, weight float64) {
 	board, left := e.fleet.Of(c), int64(0)
-	if r, ok := e.records[c.ID]; ok && c.ExpectedTotal > 0 {
-		left = c.ExpectedTotal - r.progress.Settled()
+	if row := e.rows[c.ID]; row != nil && c.ExpectedTotal > 0 {
+		left = c.ExpectedTotal - row.Progress.Settled()
 	}
 	return float64(max(board.Backlog.Total(), left)), max(1, board.Weight)
 }

@@ -86,7 +86,7 @@ type evidence struct {
 	uncounted string                            // why windows are not known; "" if they are
 	ungated   string                            // likewise gates
 	storeDown bool
-	records   map[string]stored // nil: not known
+	rows      map[string]*catalog.CampaignRow // nil: not known
 	readOnly  string
 	faults    []string
 }
@@ -178,11 +178,12 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	}
 	v.SinkSet = c.Sink
 	v.Allowed, v.Rate = Allowed(c, e.now), fmt.Sprintf("%g", c.Rate.PerSecond())
-	if r, ok := e.records[c.ID]; ok {
-		// Records are some seconds old. A form must be of one revision, so the older one counts; a change at it is refused if the row has
+	if row := e.rows[c.ID]; row != nil {
+		// Rows are some seconds old. A form must be of one revision, so the older one counts; a change at it is refused if the row has
 		// changed since.
-		v.Revision = min(v.Revision, r.revision)
-		v.Rate, v.ActiveHours, v.TimeZone, v.Ramp, v.UpdatedAt, v.Progress = r.rate, r.hours, r.zone, r.ramp, instant(r.updated), r.progress
+		v.Revision = min(v.Revision, row.Revision)
+		v.Rate, v.TimeZone, v.UpdatedAt, v.Progress = row.Rate(), row.TimeZone, instant(row.UpdatedAt), &row.Progress
+		v.ActiveHours, v.Ramp = scheduleOf(row)
 	}
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
