@@ -220,7 +220,7 @@ func TestRampingCampaigns(t *testing.T) {
 	sources := w.sources()
 	sources.Gates, sources.Sink = nil, func(string) (string, string) { return "receiver", "" }
 	state := view.NewWatcher(sources).Look(t.Context())
-	list, all, _ := state.Select(view.Selection{State: view.Ramping}, 10)
+	list, all, _ := state.Select(view.Selection{CampaignFilter: view.CampaignFilter{State: view.Ramping}}, 10)
 	if all != 1 || list[0].ID != "spring" || list[0].State != view.Sending || list[0].Allowed != 10 {
 		t.Errorf("%d are ramping: %+v", all, list)
 	}

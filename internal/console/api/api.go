@@ -154,7 +154,7 @@ type campaignsOut struct {
 func (s *server) campaigns(ctx context.Context, in *campaignsIn) (*answer[campaignsOut], error) {
 	state := s.watcher.Fresh(ctx)
 	list, total, next := state.Select(in.Selection, in.Limit)
-	if missing := state.Missing(in.Selection); total == 0 && missing != nil {
+	if missing := state.Missing(in.CampaignFilter); total == 0 && missing != nil {
 		if in.Quota != "" { // which may have been created a moment ago
 			_, missing = s.watcher.Quota(ctx, in.Quota)
 		}

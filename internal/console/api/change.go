@@ -246,14 +246,9 @@ func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(
 type bulkIn struct {
 	Body struct {
 		view.Bulk
-		Filter struct {
-			Text  string `json:"q,omitempty" maxLength:"256" doc:"part of the id"`
-			State string `json:"state,omitempty" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn"`
-			Quota string `json:"quota,omitempty" maxLength:"256"`
-			Sink  string `json:"sink,omitempty" maxLength:"256"`
-		} `json:"filter,omitempty" doc:"as of list-campaigns"`
-		IDs    []string `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
-		Expect int      `json:"expect" minimum:"1" maximum:"2147483647" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so. What matches is known as of a second or two ago; whether each of these is changed is decided by its row as it is then"`
+		Filter view.CampaignFilter `json:"filter,omitempty" doc:"as of list-campaigns"`
+		IDs    []string            `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
+		Expect int                 `json:"expect" minimum:"1" maximum:"2147483647" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so. What matches is known as of a second or two ago; whether each of these is changed is decided by its row as it is then"`
 		Because
 	}
 }
@@ -268,9 +263,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	if err != nil {
 		return nil, err
 	}
-	f := &in.Body.Filter
-	selected := view.Selection{Text: f.Text, State: f.State, Quota: f.Quota, Sink: f.Sink}
-	ids, err := s.watcher.Fresh(ctx).Chosen(selected, in.Body.IDs, in.Body.Expect)
+	ids, err := s.watcher.Fresh(ctx).Chosen(in.Body.Filter, in.Body.IDs, in.Body.Expect)
 	if err != nil {
 		return nil, problem(err, countChanged)
 	}

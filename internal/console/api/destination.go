@@ -38,7 +38,7 @@ type destinationsOut struct {
 func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[destinationsOut], error) {
 	list, next, err := s.sources().Destinations(ctx, in.DestinationsOf)
 	if err == nil && len(list) == 0 {
-		err = s.watcher.Fresh(ctx).Missing(view.Selection{Sink: in.Sink})
+		err = s.watcher.Fresh(ctx).Missing(view.CampaignFilter{Sink: in.Sink})
 	}
 	if err != nil {
 		return nil, problem(err, Conflict)

@@ -44,7 +44,7 @@ type quotasOut struct {
 
 func (s *server) quotas(ctx context.Context, in *quotasIn) (*answer[quotasOut], error) {
 	state := s.watcher.Fresh(ctx)
-	if err := state.Missing(view.Selection{}); err != nil {
+	if err := state.Missing(view.CampaignFilter{}); err != nil {
 		return nil, problem(err, Conflict)
 	}
 	list, more := state.QuotasAfter(in.After, in.Limit)

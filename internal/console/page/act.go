@@ -201,7 +201,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
 	by := view.SelectionOf(form)
-	ids, err := s.watcher.Fresh(ctx).All(by, expect)
+	ids, err := s.watcher.Fresh(ctx).All(by.CampaignFilter, expect)
 	if err != nil {
 		return "", nil, err
 	}

@@ -71,7 +71,7 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 	by.After = ""
 	state := s.watcher.Fresh(ctx)
 	list, _, _ := state.Select(by, math.MaxInt)
-	if missing := state.Missing(by); len(list) == 0 && missing != nil {
+	if missing := state.Missing(by.CampaignFilter); len(list) == 0 && missing != nil {
 		return nil, missing
 	}
 	for _, c := range list {
@@ -96,7 +96,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string
 	q := state.Quota(query.Get("id"))
 	if q == nil {
 		missing := view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
-		return nil, cmp.Or(state.Missing(view.Selection{}), missing)
+		return nil, cmp.Or(state.Missing(view.CampaignFilter{}), missing)
 	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those

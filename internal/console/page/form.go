@@ -206,8 +206,7 @@ func before(c catalog.Change) string {
 }
 
 func fillBulk(_ context.Context, _ *Site, query url.Values, c *content) {
-	by := view.SelectionOf(query)
-	by.After, by.Sort = "", ""
+	by := view.Selection{CampaignFilter: view.SelectionOf(query).CampaignFilter}
 	list, all, _ := c.State.Select(by, shortList)
 	c.Title = "Change many campaigns"
 	c.Data = struct {

@@ -46,7 +46,7 @@ func pauseAll(ctx context.Context, s *Site, form url.Values) (string, *retry, er
 	if err != nil {
 		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
-	ids, err := s.watcher.Fresh(ctx).All(view.Selection{State: string(delivery.StatusActive)}, expect)
+	ids, err := s.watcher.Fresh(ctx).All(view.CampaignFilter{State: string(delivery.StatusActive)}, expect)
 	if err != nil {
 		return "", nil, err
 	}

@@ -231,7 +231,7 @@ func (c *content) refuse(err error) { c.fail(api.StatusOf(err), "%s", brief(err)
 
 // missing makes the page say that there is no such thing, or that it is not known which there are.
 func (c *content) missing(what, id string) {
-	if err := c.State.Missing(view.Selection{}); err != nil {
+	if err := c.State.Missing(view.CampaignFilter{}); err != nil {
 		c.refuse(err)
 		return
 	}

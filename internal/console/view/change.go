@@ -96,11 +96,11 @@ type Bulk struct {
 const MaxBulk = 100_000
 
 // Chosen returns those of the ids that exist, or if there are none, the ids of the selected campaigns, as All does.
-func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error) {
+func (s *State) Chosen(by CampaignFilter, ids []string, expect int) ([]string, error) {
 	if len(ids) == 0 {
 		return s.All(by, expect)
 	}
-	if by != (Selection{}) {
+	if by != (CampaignFilter{}) {
 		return nil, Fault(catalog.ErrInvalid, "give a filter or ids, not both")
 	}
 	ids = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(ids))), func(id string) bool { return s.Campaign(id) == nil })
@@ -112,9 +112,8 @@ func (s *State) Chosen(by Selection, ids []string, expect int) ([]string, error)
 
 // All returns the ids of the selected campaigns, on all pages. The error is catalog.ErrInvalid if they are too many, catalog.ErrStale
 // if their number is not the expected one, and that of Missing.
-func (s *State) All(by Selection, expect int) ([]string, error) {
-	by.After, by.Sort = "", ""
-	list, all, _ := s.Select(by, MaxBulk)
+func (s *State) All(by CampaignFilter, expect int) ([]string, error) {
+	list, all, _ := s.Select(Selection{CampaignFilter: by}, MaxBulk)
 	if missing := s.Missing(by); all == 0 && missing != nil {
 		return nil, missing
 	}

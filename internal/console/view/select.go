@@ -14,12 +14,17 @@ import (
 // PageSize is how many campaigns a page has.
 const PageSize = 100
 
-// Selection selects campaigns, as the API's list takes it; empty fields select all.
+// CampaignFilter selects campaigns, as the API takes it; empty fields select all.
+type CampaignFilter struct {
+	Text  string `query:"q" json:"q,omitempty" maxLength:"256" doc:"part of the id"`
+	State string `query:"state" json:"state,omitempty" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn" doc:"sending, ramping, idle, or what holds it; or a status"`
+	Quota string `query:"quota" json:"quota,omitempty" maxLength:"256" doc:"id of a quota"`
+	Sink  string `query:"sink" json:"sink,omitempty" maxLength:"256" doc:"name of a sink"`
+}
+
+// Selection is a page of a list of campaigns.
 type Selection struct {
-	Text  string `query:"q" maxLength:"256" doc:"part of the id"`
-	State string `query:"state" enum:"sending,ramping,idle,active,invalid,cancelled,completed,ended,paused,rate,sink,refused,daemons,start,hours,gate,store,quota,failing,share,lane,stalled,unreadable,unanswered,kafka,turn" doc:"sending, ramping, idle, or what holds it; or a status"`
-	Quota string `query:"quota" maxLength:"256" doc:"id of a quota"`
-	Sink  string `query:"sink" maxLength:"256" doc:"name of a sink"`
+	CampaignFilter
 	Sort  string `query:"sort" enum:"id,backlog,sent,delivered" default:"id"`
 	After string `query:"after" maxLength:"256" doc:"id of the last campaign of the page before"`
 }
@@ -29,9 +34,8 @@ var Sorts = []string{"id", "backlog", "sent", "delivered"}
 
 // SelectionOf reads a selection from the query of a URL.
 func SelectionOf(q url.Values) Selection {
-	return Selection{
-		Text: q.Get("q"), State: q.Get("state"), Quota: q.Get("quota"), Sink: q.Get("sink"), Sort: q.Get("sort"), After: q.Get("after"),
-	}
+	filter := CampaignFilter{Text: q.Get("q"), State: q.Get("state"), Quota: q.Get("quota"), Sink: q.Get("sink")}
+	return Selection{filter, q.Get("sort"), q.Get("after")}
 }
 
 // Query formats the selection as the query of a URL.
@@ -50,7 +54,7 @@ func Query(parameters map[string]string) string {
 	return v.Encode()
 }
 
-func (s *Selection) selects(c *Campaign) bool {
+func (s *CampaignFilter) selects(c *Campaign) bool {
 	return (s.Text == "" || strings.Contains(c.ID, s.Text)) && (s.State == "" || c.State == s.State || c.Status == s.State || s.State == Ramping && c.Ramping) &&
 		(s.Quota == "" || slices.Contains(c.Quotas, s.Quota)) && (s.Sink == "" || c.Sink == s.Sink)
 }
@@ -116,9 +120,9 @@ func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next
 	return list, all, next
 }
 
-// Missing is why a selection selects nothing: its quota or its sink is not known, which is catalog.ErrNotFound, or nothing is, which is
+// Missing is why a filter selects nothing: its quota or its sink is not known, which is catalog.ErrNotFound, or nothing is, which is
 // catalog.ErrUnreachable. It is nil if there is nothing.
-func (s *State) Missing(by Selection) error {
+func (s *State) Missing(by CampaignFilter) error {
 	switch {
 	case s.known.snapshot == nil:
 		return absent(notLoaded)
