@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -27,17 +26,11 @@ func (s *server) registerLetters(api huma.API) {
 }
 
 type lettersIn struct {
-	Campaign string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
-	Reason   string `query:"reason" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key"`
-	JobID    string `query:"job_id" maxLength:"256"`
-
-	Destination string `query:"destination" maxLength:"256" doc:"that their jobs name"`
+	replay.Filter
 	Lately
 
-	Since time.Time `query:"since" doc:"written then or later, however long ago"`
-	Until time.Time `query:"until" doc:"written before"`
-	After string    `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
-	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After string `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Letters], error) {
@@ -48,10 +41,7 @@ func (s *server) letters(ctx context.Context, in *lettersIn) (*answer[view.Lette
 	if !in.Since.IsZero() {
 		last = 0
 	}
-	found, err := s.sources().Letters(ctx, view.LetterFilter{
-		Filter: replay.Filter{Campaign: in.Campaign, Reason: in.Reason, JobID: in.JobID, Destination: in.Destination, Since: in.Since, Until: in.Until},
-		Last:   last, After: in.After, Limit: in.Limit,
-	})
+	found, err := s.sources().Letters(ctx, view.LetterFilter{Filter: in.Filter, Last: last, After: in.After, Limit: in.Limit})
 	for i := range found.List {
 		if auth.Of(ctx).Role < auth.Operator { // an answer may be private, as payloads are
 			found.List[i].Answer = ""

@@ -29,12 +29,12 @@ const (
 
 // Filter selects dead letters; empty fields select all.
 type Filter struct {
-	Campaign    string    `json:"campaign,omitempty" maxLength:"256"`
-	Reason      string    `json:"reason,omitempty" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key" doc:"why they died"`
-	JobID       string    `json:"job_id,omitempty" maxLength:"256"`
-	Destination string    `json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
-	Since       time.Time `json:"since,omitzero" doc:"written then or later"`
-	Until       time.Time `json:"until,omitzero" doc:"written before"`
+	Campaign    string    `query:"campaign" json:"campaign,omitempty" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Reason      string    `query:"reason" json:"reason,omitempty" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key" doc:"why they died"`
+	JobID       string    `query:"job_id" json:"job_id,omitempty" maxLength:"256"`
+	Destination string    `query:"destination" json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
+	Since       time.Time `query:"since" json:"since,omitzero" doc:"written then or later, however long ago"`
+	Until       time.Time `query:"until" json:"until,omitzero" doc:"written before"`
 }
 
 // Request is what is to be replayed.
