@@ -40,12 +40,14 @@ type Field struct {
 	New  string `json:"new,omitempty"`
 }
 
-// ChangesOf selects changes; the zero value selects all.
+// ChangesOf selects changes, as the API's list takes it; the zero value selects all.
 type ChangesOf struct {
-	Campaign, Quota, Destination string // the first of these that is not empty
-	Who                          string // an actor, with or without its address, or a role of the database; "": all
-	Before                       int64  // only changes with a lower number; 0: all
-	Limit                        int    // at most 1,000
+	Campaign    string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Quota       string `query:"quota" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign"`
+	Destination string `query:"destination" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign and quota"`
+	Who         string `query:"who" maxLength:"256" doc:"for whom it was done, with or without the address, such as alice; or the role of the database"`
+	Before      int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
+	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // maxChanges bounds one answer of Changes.

@@ -233,13 +233,7 @@ func (s *server) daemons(ctx context.Context, _ *nothing) (*answer[daemonsOut], 
 
 type changesIn struct {
 	Chosen
-
-	Campaign    string `query:"campaign" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
-	Quota       string `query:"quota" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign"`
-	Destination string `query:"destination" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"only without campaign and quota"`
-	Who         string `query:"who" maxLength:"256" doc:"for whom it was done, with or without the address, such as alice; or the role of the database"`
-	Before      int64  `query:"before" minimum:"0" doc:"only changes with a lower number: that of the last one of the page before"`
-	Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	catalog.ChangesOf
 }
 
 type changesOut struct {
@@ -248,7 +242,7 @@ type changesOut struct {
 }
 
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
-	list, err := s.sources().Changes(ctx, catalog.ChangesOf{Campaign: in.Campaign, Quota: in.Quota, Destination: in.Destination, Who: in.Who, Before: in.Before, Limit: in.Limit})
+	list, err := s.sources().Changes(ctx, in.ChangesOf)
 	if err != nil {
 		return nil, absent(line(err))
 	}

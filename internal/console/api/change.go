@@ -26,7 +26,8 @@ func (s *server) registerChanges(api huma.API) {
 	change(api, "cancel-campaign", http.MethodPost, "/campaigns/{id}/cancel", "Cancel a campaign for good", auth.Admin, s.setStatus(delivery.StatusCancelled))
 	change(api, "delete-campaign", http.MethodDelete, "/campaigns/{id}", "Delete a campaign that is cancelled or completed and has no backlog", auth.Admin, s.deleteCampaign)
 	many := changing("change-campaigns", http.MethodPost, "/bulk-changes", "Change campaigns: all that match a filter, or those that are named")
-	register(api, withIDs(many), auth.Operator, s.bulk)
+	many.MaxBodyBytes = maxIDs
+	register(api, many, auth.Operator, s.bulk)
 	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Patch)
 	requireMatch(api.OpenAPI().Paths["/campaigns/{id}"].Delete)
 	requireMatch(api.OpenAPI().Paths["/campaigns/{id}/cancel"].Post)
@@ -57,12 +58,6 @@ func changing(id, method, path, summary string) huma.Operation {
 
 // maxBody bounds a request. maxIDs bounds one with ids: it is room for 1,000 of full length, with each character escaped.
 const maxBody, maxIDs = 64 << 10, 2 << 20
-
-// withIDs makes an operation take as many ids as its body may have.
-func withIDs(o huma.Operation) huma.Operation {
-	o.MaxBodyBytes = maxIDs
-	return o
-}
 
 // changed is a campaign, a quota or a destination after a change.
 type changed[S any] struct {

@@ -21,7 +21,8 @@ func (s *server) registerLetters(api huma.API) {
 	get(api, "list-dead-letters", "/dead-letters", "Dead letters, the newest first, a page at a time, and their counts", s.letters)
 	getAs(api, "find-job", "/jobs/{id}", "Where a job is: its records that are not settled, its dead letters, its events", auth.Operator, s.job)
 	cancel := changing("cancel-jobs", http.MethodPost, "/jobs/cancel", "Cancel single jobs that wait, if dedupe is on")
-	register(api, withIDs(cancel), auth.Operator, s.cancelJobs)
+	cancel.MaxBodyBytes = maxIDs
+	register(api, cancel, auth.Operator, s.cancelJobs)
 	getAs(api, "get-dead-letter", "/dead-letters/{partition}/{offset}", "One dead letter, with its headers and its payload", auth.Operator, s.letter)
 }
 
