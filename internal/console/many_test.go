@@ -2,6 +2,8 @@ package console
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,4 +57,38 @@ func BenchmarkTenThousandCampaigns(b *testing.B) {
 			}
 		}
 	})
+}
+
+// hearer notes how much memory is in use when the first bytes of an answer are written.
+type hearer struct {
+	http.ResponseWriter
+	used int64
+}
+
+func (h *hearer) Write(b []byte) (int, error) {
+	if h.used == 0 {
+		h.used = heap()
+	}
+	return len(b), nil
+}
+
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// TestAFileIsWrittenAsItIsRead: clients that read slowly, which need no token, must not have a daemon hold a file for each of them.
+func TestAFileIsWrittenAsItIsRead(t *testing.T) {
+	w := newWorld()
+	w.crowd(20_000)
+	h := serve(w)
+	get(h, "/campaigns").want(t, http.StatusOK)
+	before, slow := heap(), &hearer{ResponseWriter: httptest.NewRecorder()}
+	r := httptest.NewRequest(http.MethodGet, here+"/campaigns.csv", nil)
+	h.ServeHTTP(slow, r)
+	if more := slow.used - before; slow.used == 0 || more > 1<<20 {
+		t.Errorf("at the first bytes of %d campaigns %d KiB more are in use", len(w.snapshot.Campaigns), more>>10)
+	}
 }

@@ -24,11 +24,14 @@ const (
 	csvPage  = 1000
 )
 
-// sheet is what a file for spreadsheets has.
+// sheet is what a file for spreadsheets has. Its lines are written as they are read: many clients may read slowly.
 type sheet struct {
-	head []string
-	rows func(ctx context.Context, s *Site, query url.Values) ([][]string, error)
+	head  []string
+	lines func(ctx context.Context, s *Site, query url.Values, write writer) error
 }
+
+// writer writes a line. Where the client is gone, it ends the request.
+type writer func(cells ...string)
 
 // sheets are the files, each of what the page of the same name shows of its whole selection.
 var sheets = map[string]sheet{
@@ -42,37 +45,47 @@ var sheets = map[string]sheet{
 	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "delivered", "failed", "waiting", "revision", "updated_at"}, destinationLines},
 }
 
-// sheet serves a file.
+// sheet serves a file. What fails before the first line is an answer, and what fails later ends the connection.
 func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		rows, err := of.rows(r.Context(), s, r.URL.Query())
-		if err != nil {
+		out, begun := csv.NewWriter(w), false
+		begin := func() {
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
+			_ = out.Write(of.head) // the next one has its error
+			begun = true
+		}
+		err := of.lines(r.Context(), s, r.URL.Query(), func(cells ...string) {
+			if !begun {
+				begin()
+			}
+			for i := range cells {
+				cells[i] = harmless(cells[i])
+			}
+			if out.Write(cells) != nil {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		switch {
+		case err != nil && begun:
+			panic(http.ErrAbortHandler)
+		case err != nil:
 			http.Error(w, brief(err), api.StatusOf(err))
 			return
-		}
-		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
-		out := csv.NewWriter(w)
-		_ = out.Write(of.head) // errors are those of the connection
-		for _, row := range rows {
-			for i := range row {
-				row[i] = harmless(row[i])
-			}
-			if out.Write(row) != nil {
-				return
-			}
+		case !begun:
+			begin()
 		}
 		out.Flush()
 	}
 }
 
-func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+func campaignLines(ctx context.Context, s *Site, query url.Values, write writer) error {
 	by := view.SelectionOf(query)
 	by.After = ""
 	state := s.watcher.Fresh(ctx)
 	list, _, _ := state.Select(by, math.MaxInt)
 	if missing := state.Missing(by.CampaignFilter); len(list) == 0 && missing != nil {
-		return nil, missing
+		return missing
 	}
 	for _, c := range list {
 		p, why := catalog.CampaignProgress{}, ""
@@ -82,41 +95,45 @@ func campaignLines(ctx context.Context, s *Site, query url.Values) (rows [][]str
 		if c.Held != nil {
 			why = c.Held.Why
 		}
-		rows = append(rows, []string{
+		write(
 			c.ID, c.State, c.Status, c.Rate, strconv.FormatFloat(c.Allowed, 'f', -1, 64), rateOrNothing(c.Sent), countOrNothing(c.Backlog),
 			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), c.Sink, strings.Join(c.Quotas, " "), why,
-		})
+		)
 	}
-	return rows, nil
+	return nil
 }
 
 // usageLines has a line for each step and window: windows differ from quota to quota.
-func usageLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+func usageLines(ctx context.Context, s *Site, query url.Values, write writer) error {
 	state := s.watcher.Fresh(ctx)
 	q := state.Quota(query.Get("id"))
 	if q == nil {
 		missing := view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
-		return nil, cmp.Or(state.Missing(view.CampaignFilter{}), missing)
+		return cmp.Or(state.Missing(view.CampaignFilter{}), missing)
 	}
 	span := oneOf(query.Get("last"), spans)
 	last, _ := notation.ParseSpan(span) // one of those
 	now := time.Now()
 	usage, err := s.watcher.Sources().Usage(ctx, q.ID, now.Add(-last), now.Truncate(time.Minute), stepsOf[span])
+	if err != nil {
+		return err
+	}
 	for _, step := range usage {
 		for _, left := range step.Remaining {
-			rows = append(rows, []string{view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit) + "/" + left.Span, countOrNothing(left.Units)})
+			write(view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit)+"/"+left.Span, countOrNothing(left.Units))
 		}
 	}
-	return rows, err
+	return nil
 }
 
-func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+// changeLines has a line for each field of a change.
+func changeLines(ctx context.Context, s *Site, query url.Values, write writer) error {
 	of := changesOf(query)
 	of.Before, of.Limit = 0, csvPage
-	for len(rows) < maxLines {
+	for lines := 0; ; {
 		list, err := s.watcher.Sources().Changes(ctx, of)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range list {
 			c := &list[i]
@@ -125,59 +142,65 @@ func changeLines(ctx context.Context, s *Site, query url.Values) (rows [][]strin
 				fields = []catalog.Field{{}}
 			}
 			for _, f := range fields {
-				rows = append(rows, []string{
-					count(c.Number), view.Instant(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination, f.Name, f.Old, f.New, c.Reason, c.RequestID,
-				})
+				if lines++; lines > maxLines {
+					return nil
+				}
+				write(
+					count(c.Number), view.Instant(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination,
+					f.Name, f.Old, f.New, c.Reason, c.RequestID,
+				)
 			}
 		}
 		if len(list) < of.Limit {
-			break
+			return nil
 		}
 		of.Before = list[len(list)-1].Number
 	}
-	return rows[:min(len(rows), maxLines)], nil // one for each field of a change
 }
 
-func letterLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+func letterLines(ctx context.Context, s *Site, query url.Values, write writer) error {
 	filter, err := searchOf(query).filter()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	filter.After, filter.Limit = "", maxLines
 	letters, err := s.watcher.Sources().Letters(ctx, filter)
+	if err != nil {
+		return err
+	}
 	for i := range letters.List {
 		d := &letters.List[i]
 		if auth.Of(ctx).Role < auth.Operator {
 			d.Answer = ""
 		}
-		rows = append(rows, []string{
-			d.Place, view.Instant(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes), strconv.FormatBool(d.Replayed), d.Answer,
-		})
+		write(
+			d.Place, view.Instant(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes),
+			strconv.FormatBool(d.Replayed), d.Answer,
+		)
 	}
-	return rows, err
+	return nil
 }
 
-func destinationLines(ctx context.Context, s *Site, query url.Values) (rows [][]string, err error) {
+func destinationLines(ctx context.Context, s *Site, query url.Values, write writer) error {
 	of := view.DestinationsQuery(query)
 	of.After, of.Limit = "", csvPage
-	for len(rows) < maxLines {
+	for range maxLines / csvPage {
 		list, next, err := s.watcher.Sources().Destinations(ctx, of)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range list {
 			d := &list[i]
-			rows = append(rows, []string{
+			write(
 				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), view.Instant(d.DisabledAt), d.DisabledReason, view.Instant(d.FailingSince),
 				count(d.Progress.Delivered), count(d.Progress.Failed()), count(d.Progress.Waiting), count(d.Revision), view.Instant(&d.UpdatedAt),
-			})
+			)
 		}
-		if next == "" {
+		if of.After = next; next == "" {
 			break
 		}
-		of.After = next
 	}
-	return rows, nil
+	return nil
 }
 
 // harmless keeps a cell from being taken for a formula by spreadsheets.
