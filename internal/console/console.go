@@ -105,6 +105,7 @@ func (s *Server) serve(ctx context.Context, all ...endpoint) error {
 	<-ctx.Done()
 	if s.Site != nil {
 		s.Site.Close() // streams would be open requests
+		defer s.Site.end()
 	}
 	return group.Wait()
 }

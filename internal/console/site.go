@@ -48,6 +48,8 @@ type Site struct {
 	base     string
 	trusted  []string // origins
 	requests *prometheus.CounterVec
+	ended    context.Context
+	end      context.CancelFunc // ends the changes that are still being made
 }
 
 // NewSite makes a Site; it starts nothing.
@@ -61,6 +63,7 @@ func NewSite(o SiteOptions) *Site {
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pacer_live_streams", Help: fmt.Sprintf("Streams of pages and of the API that are open; at most %d.", live.MaxStreams),
 	}, func() float64 { return float64(s.hub.Open()) })
+	s.ended, s.end = context.WithCancel(context.Background())
 	for _, origin := range o.TrustedOrigins {
 		_ = s.origins.AddTrustedOrigin(origin) // the configuration has checked it
 	}
@@ -89,6 +92,7 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 		// A caller or a proxy that gives up must not end a change of many campaigns halfway.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()
+		defer context.AfterFunc(s.ended, cancel)()
 		r = r.WithContext(ctx)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeWithin + writeTimeout)) // tests have none
 	}

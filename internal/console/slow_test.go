@@ -67,10 +67,16 @@ func TestAChangeOfManyCampaignsTakesItsTime(t *testing.T) {
 			_ = client.Close()
 			time.Sleep(2 * time.Minute)
 			w.did(t, made)
+			client = send()
 			stop()
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+			synctest.Wait()
+			if time.Sleep(w.slow); len(w.changes) > 0 {
+				t.Error("a change goes on after the end of the server")
+			}
+			_ = client.Close()
 		})
 	}
 }
