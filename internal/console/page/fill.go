@@ -26,25 +26,25 @@ type table struct {
 	List    []*view.Campaign
 }
 
-// windowRow is a window of a quota in a table.
+// windowRow is a window of a quota in a table; nil: it has none.
 type windowRow struct {
-	Quota  string
-	Window view.Window
+	Quota  *view.Quota
+	Window *view.Window
 }
 
 func fillOverview(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Overview"
 	var tight []windowRow
 	for _, q := range c.State.Quotas {
-		for _, w := range q.Windows {
-			if w.Used() > 0 {
-				tight = append(tight, windowRow{q.ID, w})
+		for i := range q.Windows {
+			if w := &q.Windows[i]; w.Used() > 0 {
+				tight = append(tight, windowRow{q, w})
 			}
 		}
 	}
 	left := func(w *view.Window) float64 { return float64(*w.Remaining) / float64(max(1, w.Limit)) }
 	slices.SortStableFunc(tight, func(a, b windowRow) int {
-		return cmp.Or(cmp.Compare(left(&a.Window), left(&b.Window)), cmp.Compare(b.Window.Seconds, a.Window.Seconds))
+		return cmp.Or(cmp.Compare(left(a.Window), left(b.Window)), cmp.Compare(b.Window.Seconds, a.Window.Seconds))
 	})
 	largest, _, _ := c.State.Select(view.Selection{Sort: "backlog"}, shortList)
 	data := struct {
@@ -97,8 +97,8 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	var windows []windowRow
 	for _, name := range campaign.Quotas {
 		if q := c.State.Quota(name); q != nil {
-			for _, w := range q.Windows {
-				windows = append(windows, windowRow{q.ID, w})
+			for i := range q.Windows {
+				windows = append(windows, windowRow{q, &q.Windows[i]})
 			}
 		}
 	}
@@ -174,11 +174,7 @@ func (s *Site) lastChanges(ctx context.Context, state *view.State, of catalog.Ch
 
 func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 	c.Title = "Quotas"
-	type row struct {
-		Quota  *view.Quota
-		Window *view.Window
-	}
-	var rows []row
+	var rows []windowRow
 	cut := 0
 	for i, q := range c.State.Quotas {
 		if len(rows) >= maxRows {
@@ -186,14 +182,14 @@ func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 			break
 		}
 		if len(q.Windows) == 0 {
-			rows = append(rows, row{q, nil})
+			rows = append(rows, windowRow{q, nil})
 		}
 		for i := range q.Windows {
-			rows = append(rows, row{q, &q.Windows[i]})
+			rows = append(rows, windowRow{q, &q.Windows[i]})
 		}
 	}
 	c.Data = struct {
-		Rows []row
+		Rows []windowRow
 		Cut  int
 	}{rows, cut}
 }
