@@ -97,27 +97,25 @@ func (s *State) QuotasAfter(id string, limit int) (list []*Quota, more bool) {
 // Select returns a page of at most limit campaigns, how many are selected on all pages, and the selection of the next page; nil if
 // this is the last. Between two pages the order may change, unless it is that of the ids.
 func (s *State) Select(by Selection, limit int) (page []*Campaign, all int, next *Selection) {
-	campaigns := s.Campaigns
-	if sorted := s.orders[by.Sort]; sorted != nil {
+	campaigns, sorted := s.Campaigns, s.orders[by.Sort]
+	if sorted != nil {
 		campaigns = sorted()
 	}
-	var list []*Campaign
+	begun := by.After == ""
 	for _, c := range campaigns {
+		begun = begun || sorted == nil && c.ID > by.After // also where that one is gone
 		if by.selects(c) {
-			list = append(list, c)
+			if all++; begun && len(page) < limit {
+				page = append(page, c)
+			} else if begun && next == nil {
+				following := by
+				following.After = page[limit-1].ID
+				next = &following
+			}
 		}
+		begun = begun || c.ID == by.After
 	}
-	all = len(list)
-	if by.After != "" {
-		list = list[by.begin(list):]
-	}
-	if len(list) > limit {
-		list = list[:limit]
-		following := by
-		following.After = list[limit-1].ID
-		next = &following
-	}
-	return list, all, next
+	return page, all, next
 }
 
 // Missing is why a filter selects nothing: its quota or its sink is not known, which is catalog.ErrNotFound, or nothing is, which is
@@ -132,21 +130,4 @@ func (s *State) Missing(by CampaignFilter) error {
 		return Fault(catalog.ErrNotFound, "there is no sink %s: it is not configured, and nothing names it", notation.Shorten(by.Sink))
 	}
 	return nil
-}
-
-// begin returns where the page begins in the list.
-func (s *Selection) begin(list []*Campaign) int {
-	if s.Sort == "" || s.Sort == "id" {
-		return len(list) - len(listAfter(list, s.After))
-	}
-	return slices.IndexFunc(list, func(c *Campaign) bool { return c.ID == s.After }) + 1
-}
-
-// listAfter returns the campaigns with higher ids, also where the one with this id is gone.
-func listAfter(list []*Campaign, id string) []*Campaign {
-	i, found := slices.BinarySearchFunc(list, id, func(c *Campaign, id string) int { return strings.Compare(c.ID, id) })
-	if found {
-		i++
-	}
-	return list[i:]
 }
