@@ -60,7 +60,7 @@ func fillOverview(ctx context.Context, s *Site, query url.Values, c *content) {
 		Problems []problem
 	}{
 		Tight: tight[:min(len(tight), shortList)], Largest: slices.DeleteFunc(largest, func(c *view.Campaign) bool { return c.Backlog == nil || *c.Backlog == 0 }),
-		Stores: s.watcher.Stores(), Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{}),
+		Stores: s.watcher.Sources().Stores(), Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{}),
 	}
 	data.Done, data.Rest = doneAt(c.State)
 	data.Curve = s.curve(ctx, "", query, c.State, "./?last=")

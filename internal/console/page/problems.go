@@ -103,7 +103,7 @@ func (s *Site) problems(ctx context.Context, state *view.State, stores []view.St
 			})
 		}
 	}
-	f.destinations(state, s.watcher.Shut(ctx), s.watcher.Closed(ctx), s.watcher.Destination)
+	f.destinations(state, s.watcher.Shut(ctx), s.watcher.Closed(ctx), s.watcher.Sources().Snapshot().Destination)
 	f.letters(dead)
 	f.held(state)
 	return f.list

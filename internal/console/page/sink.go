@@ -13,7 +13,7 @@ func fillSinks(ctx context.Context, s *Site, _ url.Values, c *content) {
 	c.Data = struct {
 		Sinks []*view.Sink
 		Known func(id string) *delivery.Destination
-	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), s.watcher.Destination}
+	}{s.watcher.Sinks(ctx, c.State, view.ListedOfSink), s.watcher.Sources().Snapshot().Destination}
 }
 
 // openSink opens the gate of a sink, or of one of its destinations, as pacer sink open does.

@@ -99,25 +99,12 @@ func (l *Watcher) Replays(ctx context.Context) []replay.Job {
 	return l.sources.Replays.List(booked)
 }
 
-// Stores returns which services answer.
-func (l *Watcher) Stores() []Store {
-	if l.sources.Stores == nil {
-		return nil
-	}
-	return l.sources.Stores()
-}
-
 // Shut are the disabled and failing destinations.
 type Shut struct {
 	List    []*delivery.Destination // the last ones that were disabled
 	All     int                     // how many are disabled
 	Failed  []*delivery.Destination // those that have failed for longest
 	Failing int                     // how many fail
-}
-
-// Destination returns a destination of the catalog in memory; nil if there is none.
-func (l *Watcher) Destination(id string) *delivery.Destination {
-	return l.sources.Snapshot().Destination(id)
 }
 
 // Shut returns the disabled and failing destinations of the catalog in memory.

@@ -87,6 +87,9 @@ func (s *Sources) complete() {
 		lease := func(context.Context) (context.Context, func(), error) { return nil, nil, err }
 		s.Replays = replay.New(run, lease, slog.New(slog.DiscardHandler))
 	}
+	if s.Stores == nil {
+		s.Stores = func() []Store { return nil }
+	}
 	if s.Open == nil {
 		s.Open = func(context.Context, string, string) (bool, error) {
 			return false, absent("gates cannot be opened here")
