@@ -74,7 +74,7 @@ func NewSite(o SiteOptions) *Site {
 	return s
 }
 
-// Run keeps a state ready and records the last hour of the campaigns, until ctx ends.
+// Run keeps a state ready until ctx ends.
 func (s *Site) Run(ctx context.Context) { s.watcher.Run(ctx) }
 
 // Close ends the streams, which would otherwise keep a server from stopping, and the replay that is running.
