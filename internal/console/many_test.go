@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
 )
 
@@ -55,6 +57,35 @@ func BenchmarkTenThousandCampaigns(b *testing.B) {
 			if answer := ask(h, "GET", "/campaigns", "", ""); answer.Code != http.StatusOK {
 				b.Fatal(answer.Code)
 			}
+		}
+	})
+}
+
+// slowly is a database that takes a second to list all campaigns.
+type slowly struct {
+	view.Catalog
+	asked *int
+}
+
+func (s slowly) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
+	*s.asked++
+	time.Sleep(time.Second)
+	return s.Catalog.ListCampaigns(ctx)
+}
+
+// TestLookingCostsTheDatabaseLittle: what takes a second to read is not read each five, however many look.
+func TestLookingCostsTheDatabaseLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		h, site := serveOf(newWorld(), func(s *view.Sources) { s.Catalog = slowly{s.Catalog, &asked} })
+		looking(t, site)
+		asked = 0
+		for range 120 {
+			get(h, "/campaigns")
+			time.Sleep(time.Second)
+		}
+		if asked < 3 || asked > 7 {
+			t.Errorf("in two minutes it was asked %d times", asked)
 		}
 	})
 }

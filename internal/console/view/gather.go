@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// countsFor is the largest age of the database's counts while a page is open. countsIdle is that without an open page.
+	// countsFor is the largest age of the database's counts while a page is open, or shareOfTime times as long as reading them takes.
+	// countsIdle is that without an open page.
 	countsFor  = 5 * time.Second
 	countsIdle = time.Minute
 	// rateOver is over how long rates are measured.
@@ -27,6 +28,7 @@ type counts struct {
 	readOnly string                          // why nothing can be changed
 	err      error                           // of the last try
 	triedAt  time.Time                       // when that was over
+	took     time.Duration                   // to read them; 0: that failed
 }
 
 // gather asks all sources side by side; the counts may be as old as fresh.
@@ -57,7 +59,10 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 	if l.sources.Catalog != nil && now.Sub(l.counts.triedAt) >= fresh {
 		all.Go(func() error {
 			var rows []catalog.CampaignRow
+			asked := time.Now()
+			l.counts.took = 0
 			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(counting); l.counts.err == nil {
+				l.counts.took = time.Since(asked)
 				l.counts.rows = make(map[string]*catalog.CampaignRow, len(rows))
 				for i := range rows {
 					l.counts.rows[rows[i].ID] = &rows[i]

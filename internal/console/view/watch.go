@@ -22,7 +22,7 @@ const (
 	// watchedFor is how long after a request a page counts as open: pages without a script reload every ten seconds.
 	watchedFor = 30 * time.Second
 	// shareOfTime is how many times as long as computing a state takes it is shown, for at most idleEvery: with 100,000 campaigns
-	// looking must not cost a daemon its processor.
+	// looking must cost neither a daemon its processor, nor the database.
 	shareOfTime = 20
 	// sourceTimeout bounds a look at each source.
 	sourceTimeout = 2 * time.Second
@@ -295,7 +295,7 @@ func (l *Watcher) look(ctx context.Context, anew bool) *State {
 	case anew:
 		fresh = 0
 	case l.watched():
-		fresh = countsFor
+		fresh = min(max(countsFor, shareOfTime*l.counts.took), countsIdle)
 	case s == nil || len(s.Campaigns) > mostAhead:
 		if l.sources.Fleet != nil {
 			fleet, _ := l.sources.Fleet(ctx)
