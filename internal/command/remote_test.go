@@ -267,7 +267,8 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestAChangeOfManyCampaignsIsAwaited: it takes minutes, and nothing else does.
 func TestAChangeOfManyCampaignsIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &client{base: &url.URL{Scheme: "https", Host: "pacer.example.com"}, address: "pacer.example.com", http: &http.Client{Transport: answers(2 * time.Minute)}}
+		const host = "pacer.example.com"
+		r := &client{base: &url.URL{Scheme: "https", Host: host}, address: host, http: &http.Client{Transport: answers(2 * time.Minute)}}
 		for path, ok := range map[string]bool{"/bulk-changes": true, "/campaigns": false} {
 			if err := r.call(t.Context(), http.MethodPost, path, nil, struct{}{}, &struct{}{}); (err == nil) != ok {
 				t.Errorf("%s: %v", path, err)

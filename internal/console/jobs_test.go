@@ -80,7 +80,9 @@ func TestAnswersAreHiddenWithPayloads(t *testing.T) {
 				return jobs.Found{Results: []json.RawMessage{json.RawMessage(`{"job_id":"u-1","outcome":"dead","status":404,"answer":"got echo"}`)}}, nil
 			}
 		})
-		for path, rest := range map[string]string{"/api/v1/jobs/u-1": `"status":404`, "/api/v1/destinations/shop-7": `"status":410`, "/destination?id=shop-7": "410"} {
+		for path, rest := range map[string]string{
+			"/api/v1/jobs/u-1": `"status":404`, "/api/v1/destinations/shop-7": `"status":410`, "/destination?id=shop-7": "410",
+		} {
 			if body := visit(h, path, "operator").want(t, 200, rest).Body.String(); strings.Contains(body, "got echo") == hidden {
 				t.Errorf("hidden %t: %s: %s", hidden, path, body)
 			}

@@ -47,7 +47,9 @@ func TestAShadowQuotaHoldsNothing(t *testing.T) {
 		quota := press(h, "/quota-edit", "admin", url.Values{
 			"id": {"provider"}, "revision": {"7"}, "mode": {mode}, "windows": {"1/1h"}, "was_windows": {"1000/1h"}, "preview": {"yes"},
 		}).want(t, 200, "What it would mean")
-		for says, body := range map[string]string{"and then waits": rate.Body.String(), "used up": quota.Body.String(), "they would wait for it": quota.Body.String()} {
+		for says, body := range map[string]string{
+			"and then waits": rate.Body.String(), "used up": quota.Body.String(), "they would wait for it": quota.Body.String(),
+		} {
 			if strings.Count(body, says) != waits {
 				t.Errorf("%s: %q is not said %d times: %s", mode, says, waits, body)
 			}

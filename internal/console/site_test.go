@@ -151,16 +151,11 @@ func TestAPageFollowsOneThatIsGone(t *testing.T) {
 		if !strings.HasPrefix(first, `{"campaigns":[{"id":"campaign-00004"},{"id":"campaign-00005"}],"total":10,`) {
 			t.Errorf("by %s: %s", sort, first)
 		}
-		if other := get(h, query+"&q=campaign-0000&state=paused&after=campaign-00003").want(t, 200).Body.String(); !strings.HasPrefix(other, `{"campaigns":[],"total":0`) {
-			t.Errorf("by %s: %s", sort, other)
-		}
-		if rest := get(h, query+"&q=00009&after=campaign-00003").want(t, 200).Body.String(); !strings.Contains(rest, `[{"id":"campaign-00009"}]`) {
-			t.Errorf("by %s: %s", sort, rest)
-		}
-		if begun := get(h, query+"&q=00001&after=campaign-00003").want(t, 200).Body.String(); !strings.HasPrefix(begun, `{"campaigns":[],"total":1}`) {
-			t.Errorf("by %s it begins anew: %s", sort, begun)
-		}
-		if gone := get(h, query+"&q=campaign-&after=campaign-00003x").want(t, 200).Body.String(); (sort == "id") != strings.Contains(gone, "campaign-00004") {
+		get(h, query+"&q=campaign-0000&state=paused&after=campaign-00003").want(t, 200, `{"campaigns":[],"total":0`)
+		get(h, query+"&q=00009&after=campaign-00003").want(t, 200, `[{"id":"campaign-00009"}]`)
+		get(h, query+"&q=00001&after=campaign-00003").want(t, 200, `{"campaigns":[],"total":1}`) // it does not begin anew
+		gone := get(h, query+"&q=campaign-&after=campaign-00003x").want(t, 200).Body.String()
+		if (sort == "id") != strings.Contains(gone, "campaign-00004") {
 			t.Errorf("by %s: %s", sort, gone)
 		}
 	}

@@ -43,7 +43,7 @@ func TestAChangeOfManyCampaignsTakesItsTime(t *testing.T) {
 			send := func() net.Conn {
 				client, server := net.Pipe()
 				l <- server
-				r, _ := http.NewRequest("POST", here+path, strings.NewReader(body))
+				r, _ := http.NewRequest(http.MethodPost, here+path, strings.NewReader(body))
 				r.Header.Set("Authorization", "Bearer operatoroperator")
 				if r.Header.Set("Content-Type", "application/x-www-form-urlencoded"); body[0] == '{' {
 					r.Header.Set("Content-Type", "application/json")
@@ -66,14 +66,16 @@ func TestAChangeOfManyCampaignsTakesItsTime(t *testing.T) {
 			time.Sleep(time.Minute)
 			_ = client.Close()
 			time.Sleep(2 * time.Minute)
+			synctest.Wait()
 			w.did(t, made)
 			client = send()
 			stop()
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
+			time.Sleep(w.slow)
 			synctest.Wait()
-			if time.Sleep(w.slow); len(w.changes) > 0 {
+			if len(w.changes) > 0 {
 				t.Error("a change goes on after the end of the server")
 			}
 			_ = client.Close()
