@@ -85,7 +85,7 @@ func (x *sent) scope() delivery.Scope {
 }
 
 // usesAttempt reports whether the failure is the job's own: an answer of the destination itself, or a contradicted failure. A call without an
-// answer also is if its campaign has had no answer for unansweredFor.
+// answer also is if the job used an attempt before, or if its campaign has had no answer for unansweredFor.
 func (x *sent) usesAttempt(now instant) bool {
 	r := x.result
 	if r.Class == delivery.Temporary && r.By != delivery.ByNobody {
@@ -93,7 +93,8 @@ func (x *sent) usesAttempt(now instant) bool {
 	}
 	blamed, narrow := x.breakers()
 	contradicted := blamed.succeededSince(x.since) && (r.Class != delivery.Throttled || blamed.throttled <= maxThrottled)
-	return contradicted || r.Class == delivery.Temporary && narrow.unansweredLong(now.local)
+	return contradicted || r.Class == delivery.Temporary &&
+		(x.job.Attempt > 0 && !blamed.tripped && !narrow.tripped || narrow.unansweredLong(now.local))
 }
 
 // breakers are that of the scope that the failure blames, and that of the job's destination or campaign.

@@ -117,24 +117,6 @@ func TestAnOutageKillsNoJob(t *testing.T) {
 	}
 }
 
-// TestAnOutageAfterAnAnswer: a job that has used an attempt is not given up in an outage that lasts longer than its back-offs, even if it is alone.
-func TestAnOutageAfterAnAnswer(t *testing.T) {
-	testservices.Simulation(t)
-	for name, r := range map[string]delivery.Result{"a gateway": dead502, "no answer": {Class: delivery.Temporary, By: delivery.ByNobody}} {
-		t.Run(name, func(t *testing.T) {
-			one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-				defer f.timers(t.Context(), 0)()
-				f.receiver.setAnswer(always(dead500))
-				f.offered(t, delivery.FromLane, "c", 1)
-				time.Sleep(time.Second)
-				f.receiver.setAnswer(always(r))
-				time.Sleep(unansweredFor - time.Minute)
-				exactly(t, f.dead(delivery.ReasonAttemptsExhausted), 0, "dead letters; %d calls", f.count("c"))
-			})
-		})
-	}
-}
-
 // A job that never reaches its destination, or never gets an answer, is given up if the sink takes others, also between its
 // attempts, and after it was in a timer.
 func TestAJobAloneWithoutAnAnswer(t *testing.T) {
