@@ -76,13 +76,6 @@ func Default() *Config {
 	}
 }
 
-// Entry returns what the router needs to know of the sink. A server asks for no time: the longest wait is one of the sink's own.
-func (c *Config) Entry() base.Entry {
-	e := c.Limits.Entry()
-	e.MaxRetryAfter = max(e.MaxRetryAfter, c.RetryAfter)
-	return e
-}
-
 const maxHost = 253 // of a name's characters
 
 var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$|^\[[0-9a-fA-F:.]+\]$`)

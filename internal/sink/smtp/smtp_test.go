@@ -406,17 +406,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsWaited: a server asks for no time, so the bound on what it may ask for does not cut the sink's own wait.
-func TestRetryAfterIsWaited(t *testing.T) {
-	for wait, most := range map[time.Duration]time.Duration{time.Hour: time.Hour, time.Minute: 15 * time.Minute} {
-		c := Default()
-		c.RetryAfter = wait
-		if e := c.Entry(); e.MaxRetryAfter != most || e.Timeout != c.Timeout || e.MaxInFlight != c.MaxInFlight {
-			t.Errorf("retry_after %s: %+v", wait, e)
-		}
-	}
-}
-
 func TestReplies(t *testing.T) {
 	for _, tt := range []struct{ text, enhanced, rest string }{
 		{"5.1.1 no such user", "5.1.1", "no such user"},
