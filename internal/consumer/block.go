@@ -12,8 +12,8 @@ const (
 	// blockedProbe is how often refused jobs of ingress are offered without having been granted room: if a grant is
 	// lost, or their campaign begins to use a lane, they wait at most this long.
 	blockedProbe = 10 * time.Second
-	// refusedFor is how long all that a fetch has brought is kept, if jobs of it are refused. Then as much is kept as most fetches bring
-	// (expansion) while room is granted, and the bytes of a fetch if none is for as long.
+	// refusedFor is how long all jobs of a fetch are kept after some were refused. From then on, at most expansion times the bytes of a
+	// fetch are kept; if no room is granted for refusedFor, at most the bytes of a fetch.
 	refusedFor = time.Second
 )
 

@@ -45,7 +45,7 @@ func (c *counting) round(ctx context.Context) {
 	for range all {
 		s := all[c.from%len(all)]
 		more := s.window != nil
-		if more { // and is far off
+		if more { // a reader that soon is at the end counts what it reads
 			next := s.next()
 			more = s.edge.Load()-next >= countAhead*(next-s.counted)
 			s.counted = next

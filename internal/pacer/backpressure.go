@@ -119,8 +119,8 @@ const (
 	// leastGranted and mostGranted bound the units of room that one lane is told of. For fewer, as long as there are other lanes to be
 	// told later, a read costs more than what it brings; for more, it may not hand over as many.
 	leastGranted, mostGranted = 512, 2048
-	// leastComing and mostComing bound how long room that lanes were told of is waited for. Once jobs have come, others are waited for
-	// leastComing: a lane may have had a few jobs left.
+	// leastComing and mostComing bound how long room that lanes were told of is waited for. After a job
+	// from a lane, it is leastComing: the lane may have had few jobs left.
 	leastComing, mostComing = 20 * time.Millisecond, 250 * time.Millisecond
 )
 

@@ -188,8 +188,8 @@ func (d *destination) obstructs(j *delivery.Job, openAge time.Duration, now inst
 }
 
 // timer returns the time a job waits in a timer for its destination. If the destination is busy or has asked for a wait, the job waits
-// until its turn. If it does not work, the job waits as long again as it has not worked, but no longer than the job's own waits have
-// grown: after many short waits, a brief failure must not cost a long one.
+// until its turn. If it does not work, the wait is as long as the failure has lasted so far. The back-off of the job bounds it, so that a
+// brief failure costs no long wait.
 func (d *destination) timer(j *delivery.Job, o *Options, now instant) placement {
 	wait := o.Retry.after(1 + int(j.TimerHops))
 	switch {

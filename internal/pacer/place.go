@@ -98,7 +98,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 			p.schedule(q)
 		}
 		p.takes.want(q)
-		if j.From == delivery.FromLane { // one of those that were told of room
+		if j.From == delivery.FromLane { // the lanes that were told of room have begun to bring jobs
 			q.toldUntil = min(q.toldUntil, now.in(leastComing))
 		}
 	case stays:

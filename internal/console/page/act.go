@@ -219,7 +219,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	return "campaigns?" + query.Encode(), nil, err
 }
 
-// many changes campaigns. What was changed before an error is logged, and said.
+// many changes campaigns. If it fails halfway, the log and the error say how many it has changed.
 func (s *Site) many(ctx context.Context, ids []string, change *view.Bulk) error {
 	n, err := s.watcher.Sources().Bulk(ctx, ids, change)
 	if err != nil && n > 0 {

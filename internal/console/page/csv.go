@@ -45,7 +45,7 @@ var sheets = map[string]sheet{
 	"destinations": {[]string{"id", "state", "sink", "url", "max_in_flight", "disabled_at", "disabled_reason", "failing_since", "delivered", "failed", "waiting", "revision", "updated_at"}, destinationLines},
 }
 
-// sheet serves a file. What fails before the first line is an answer, and what fails later ends the connection.
+// sheet serves a file. An error before the first line is answered; a later one ends the connection.
 func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		out, begun := csv.NewWriter(w), false

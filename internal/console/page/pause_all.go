@@ -10,7 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// pausedTogether is the reason of a pause of all campaigns, by which those are found that are to go on.
+// pausedTogether is the reason of a pause of all campaigns. Those with it are resumed together.
 const pausedTogether = "pause all"
 
 func fillPauseAll(ctx context.Context, s *Site, _ url.Values, c *content) {

@@ -203,8 +203,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// doneAt returns when the last campaign that has a backlog will have sent it, of those of which it is known, and says what is done then. Without
-// such a time it says why.
+// doneAt returns when the last backlog will have been sent, and says what is done then. Campaigns whose time is not known do not count. If
+// none is known, it says why.
 func doneAt(s *view.State) (done *time.Time, what string) {
 	unknown, waits := 0, false
 	for _, c := range s.Campaigns {
