@@ -86,3 +86,20 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 		})
 	}
 }
+
+// A campaign that keeps its jobs in ingress and is sent slowly, from many partitions, leaves most of the memory to others.
+func TestASlowCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
+	const limit, partitions, jobs = 4 << 20, 16, 1500
+	r := inProcess(t, partitions, 1)
+	for p := range partitions {
+		r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p), 0, jobs), make([]byte, 10))
+	}
+	q := newQueues(20, "b")
+	defer q.run(t, 1)()
+	c := r.start(q, func(o *Options) { o.MaxBufferBytes = limit })
+	r.eventually("each partition waits", func() bool { return q.calls() > 4*partitions })
+	time.Sleep(2 * refusedFor)
+	if held := c.budget.inUse(); held > limit/4+limit/8 {
+		t.Errorf("%d KiB of %d are held", held>>10, limit>>10)
+	}
+}
