@@ -155,7 +155,7 @@ func TestFilesAreReadOnHangupAndBySchedule(t *testing.T) {
 	f := newSecretFiles(t)
 	synctest.Test(t, func(t *testing.T) {
 		log := &shared{}
-		s := f.services(slog.New(slog.NewTextHandler(log, nil)))
+		s := f.services(log.Logger())
 		hangup := make(chan os.Signal, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

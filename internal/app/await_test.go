@@ -29,7 +29,7 @@ func TestWhatDoesNotAnswerIsNamedAtOnce(t *testing.T) {
 			}
 			return ctx.Err()
 		}
-		s := newHealth(func(ctx context.Context) []error { return []error{hangs(ctx)} }, hangs, func() *delivery.Snapshot { return nil }, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+		s := newHealth(func(ctx context.Context) []error { return []error{hangs(ctx)} }, hangs, func() *delivery.Snapshot { return nil }, log.Logger(), prometheus.NewRegistry())
 		go func() { _ = s.Run(t.Context()) }() // until the end of the test
 		time.Sleep(2*time.Second + 1)
 		for _, service := range []string{"redis", "kafka"} {

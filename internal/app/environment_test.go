@@ -1,14 +1,11 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +19,7 @@ import (
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/sink"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 const (
@@ -30,22 +28,9 @@ const (
 )
 
 // shared is a log that several goroutines write to.
-type shared struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type shared struct{ kafkatest.LogBook }
 
-func (s *shared) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *shared) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
+func (s *shared) String() string { return strings.Join(s.Lines(""), "") }
 
 // has expects a part a number of times.
 func (s *shared) has(t *testing.T, part string, times int) {
@@ -59,7 +44,7 @@ func (s *shared) has(t *testing.T, part string, times int) {
 func testParts(t *testing.T) (Parts, *shared) {
 	t.Helper()
 	text := &shared{}
-	log := slog.New(slog.NewTextHandler(text, nil))
+	log := text.Logger()
 	services := NewServices(config.Default(), log)
 	cfg := services.Config
 	made := make(map[string]int)

@@ -2,94 +2,12 @@ package testservices
 
 import (
 	"bufio"
-	"context"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/segmentio/kafka-go"
 )
-
-func TestTopicTakesRecordsAtOnce(t *testing.T) {
-	t.Parallel()
-	brokers := Kafka(t)
-	topic := Topic(t, brokers, "harness.topic", 3, kafka.ConfigEntry{ConfigName: "retention.ms", ConfigValue: "-1"})
-	if !strings.HasPrefix(topic, "harness.topic-") {
-		t.Errorf("the topic is called %q", topic)
-	}
-	client, closeClient := kafkaClient(brokers)
-	defer closeClient()
-	for partition := range 3 {
-		answer, err := client.Produce(context.Background(), &kafka.ProduceRequest{
-			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll,
-			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("x"))}),
-		})
-		if err == nil {
-			err = answer.Error
-		}
-		if err != nil {
-			t.Errorf("partition %d: %v", partition, err)
-		}
-	}
-}
-
-func TestTopicIsGoneAfterItsTest(t *testing.T) {
-	t.Parallel()
-	brokers := Kafka(t)
-	var topic string
-	t.Run("user", func(t *testing.T) { topic = Topic(t, brokers, "harness.gone", 1) })
-	client, closeClient := kafkaClient(brokers)
-	defer closeClient()
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		answer, err := client.Metadata(context.Background(), &kafka.MetadataRequest{Topics: []string{topic}})
-		if err == nil && (len(answer.Topics) == 0 || answer.Topics[0].Error != nil) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("topic %s is still there (error: %v)", topic, err)
-		}
-	}
-}
-
-func TestDatabaseIsEmptyAndGoneAfterItsTest(t *testing.T) {
-	t.Parallel()
-	var dsn string
-	t.Run("user", func(t *testing.T) {
-		dsn = Database(t)
-		if other := Database(t); other == dsn {
-			t.Errorf("two tests share %s", dsn)
-		}
-		if err := execute(dsn, `CREATE SCHEMA pacer`); err != nil {
-			t.Fatal(err)
-		}
-	})
-	name, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.Connect(context.Background(), PostgresDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	var left int
-	row := conn.QueryRow(context.Background(), `SELECT count(*) FROM pg_database WHERE datname = $1`, strings.TrimPrefix(name.Path, "/"))
-	if err := row.Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d databases left, error %v", left, err)
-	}
-}
-
-func TestSharedRedisAnswers(t *testing.T) {
-	if err := ping(RedisAddr(t)); err != nil {
-		t.Error(err)
-	}
-}
 
 // A missing service must fail the test: a skip would let a run without services pass for one with them.
 func TestMissingServiceFails(t *testing.T) {
