@@ -9,46 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/demo/count"
 )
-
-func TestWithDatabase(t *testing.T) {
-	for dsn, user := range map[string]string{
-		"postgres://pacer:secret@127.0.0.1:5432/pacer?sslmode=disable": "pacer",
-		"postgresql://pacer@127.0.0.1:5432":                            "pacer",
-		"host=127.0.0.1 user=ops dbname=pacer sslmode=disable":         "ops",
-	} {
-		config, err := pgx.ParseConfig(withDatabase(dsn, "other"))
-		noError(t, err)
-		if config.Database != "other" || config.User != user || config.Host != "127.0.0.1" {
-			t.Errorf("%s: database %s of %s at %s", dsn, config.Database, config.User, config.Host)
-		}
-	}
-}
-
-func TestScriptCalls(t *testing.T) {
-	info := "# Commandstats\r\ncmdstat_evalsha:calls=40,usec=1,failed_calls=0\r\ncmdstat_eval:calls=2,usec=1\r\n" +
-		"cmdstat_get:calls=900,usec=1\r\ncmdstat_script|load:calls=7,usec=1\r\ncmdstat_evalsha_ro:calls=100,usec=3\r\n"
-	if got := scriptCalls(info); got != 142 {
-		t.Errorf("%d calls of scripts, want 142", got)
-	}
-}
-
-func TestPaceFlagsSortRates(t *testing.T) {
-	flags := &PaceFlags{Rates: []string{"1000", "2.5", "150/m", "50000", "1"}, Daemons: []int{1}, Seconds: 10, SlowSeconds: 60}
-	rates, err := flags.validate()
-	noError(t, err)
-	var perSecond []float64
-	for _, r := range rates {
-		perSecond = append(perSecond, r.PerSecond())
-	}
-	if !slices.Equal(perSecond, []float64{1, 2.5, 1000, 50000}) { // 150 a minute are 2.5 a second
-		t.Errorf("rates %v", perSecond)
-	}
-}
 
 // publishedBy returns a run's jobs per campaign and per partition.
 func publishedBy(t *testing.T, r *trial, n int) (partitions map[string][]int) {
@@ -96,21 +59,6 @@ func TestEnoughIsPublishedAndSpreadEvenly(t *testing.T) {
 	}
 }
 
-func TestCampaignsOfOneRateTakeTurns(t *testing.T) {
-	r := &trial{window: 2 * time.Second, primed: make(chan struct{}), settled: noneSettled}
-	for _, id := range []string{"a", "b", "c"} {
-		r.campaigns = append(r.campaigns, campaign{id: id, rate: delivery.PerSecond(5)})
-		r.run.Loads = append(r.run.Loads, Load{ID: id})
-	}
-	var order strings.Builder
-	for record := range r.records(t.Context()) {
-		order.WriteString(record.Header(delivery.HeaderCampaign))
-	}
-	if !strings.HasPrefix(order.String(), "abcabcabc") {
-		t.Errorf("order %s", order.String())
-	}
-}
-
 func TestPublishingStaysAheadOfSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &trial{window: 10 * time.Second, campaigns: []campaign{{id: "c", rate: delivery.PerSecond(50_000)}}}
@@ -126,8 +74,6 @@ func TestPublishingStaysAheadOfSending(t *testing.T) {
 		}
 	})
 }
-
-func noneSettled(context.Context) (int, error) { return 0, nil }
 
 // TestPublishingWaitsForDaemons: what they do not send stays unpublished, and that the broker is slow is not said.
 func TestPublishingWaitsForDaemons(t *testing.T) {
@@ -145,36 +91,6 @@ func TestPublishingWaitsForDaemons(t *testing.T) {
 			t.Errorf("at most %d jobs waited, want more than %d and at most %d", most, leadJobs, mostWaiting)
 		}
 	})
-}
-
-func TestPublishingThatFallsBehindEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lead := &lead{began: time.Now(), rate: 50_000, primed: make(chan struct{}), settled: noneSettled}
-		for range leadJobs {
-			noError(t, lead.next(t.Context()))
-		}
-		time.Sleep(2 * time.Second) // the broker's
-		if err := lead.next(t.Context()); err == nil || !strings.Contains(err.Error(), "kafka.brokers") {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
-func TestStormIsTheSameForItsSeed(t *testing.T) {
-	s, again, other := newStorm(7), newStorm(7), newStorm(8)
-	if !slices.Equal(s.rates, again.rates) || !slices.Equal(s.after, again.after) || slices.Equal(s.rates, other.rates) {
-		t.Error("the seed does not decide")
-	}
-	if len(s.after) != stormChanges || !slices.IsSorted(s.after) || s.after[stormChanges-1] >= stormWindow {
-		t.Errorf("%d changes until %s", len(s.after), s.after[len(s.after)-1])
-	}
-	if least, most := slices.Min(s.rates), slices.Max(s.rates); least < stormLowest || most > stormHighest {
-		t.Errorf("rates from %d to %d", least, most)
-	}
-	flat := &storm{rates: []int64{10, 20}, after: []time.Duration{4 * time.Second}}
-	if got := flat.units(); math.Abs(got-160) > 1e-9 {
-		t.Errorf("40 and 120 units, got %g", got)
-	}
 }
 
 // misses are the names of the facts that are out of bounds.

@@ -129,25 +129,6 @@ func thinned(list []Event, n int) (rest []Event) {
 	return rest
 }
 
-func TestTogetherAddsCampaignsUp(t *testing.T) {
-	run := &Run{Daemons: 1, Window: Interval{From: 0, To: 2 * sec}}
-	for c := range 4 {
-		run.Loads = append(run.Loads, Load{Rate: delivery.PerSecond(50), Published: 100})
-		for i, at := range even(time.Duration(c)*5*ms, 20*ms, 100) {
-			run.Events = append(run.Events, Event{At: at, Campaign: int32(c), Job: int32(i)})
-		}
-	}
-	Sort(run.Events)
-	s := run.Together()
-	if s.Rate != 200 || s.Jobs != 400 || s.AchievedOverTarget != 1 || s.Lost != 0 || s.Duplicates != 0 || s.LatenessP99MS != 0 {
-		t.Errorf("together %+v", s)
-	}
-	one := run.Stream(2)
-	if one.Rate != 50 || one.Jobs != 100 || one.Lost != 0 {
-		t.Errorf("one of them %+v", one)
-	}
-}
-
 func TestTablesMarkWhatIsNotMet(t *testing.T) {
 	good, bad := judged(steady(1000, 1)), judged(steady(1000, 1))
 	bad.MissIf(true, "this and that")
