@@ -199,17 +199,3 @@ func TestPlot(t *testing.T) {
 		}
 	}
 }
-
-func TestTicks(t *testing.T) {
-	for _, c := range []struct {
-		from, to float64
-		want     string
-	}{
-		{0, 10, "[0 2 4 6 8 10]"}, {0, 2688, "[0 500 1000 1500 2000 2500]"}, {1, 8, "[2 4 6 8]"}, {-5, 25, "[-5 0 5 10 15 20 25]"},
-		{0, 0.55, "[0 0.1 0.2 0.30000000000000004 0.4 0.5]"},
-	} {
-		if got := fmt.Sprint(ticks(c.from, c.to)); got != c.want {
-			t.Errorf("from %g to %g: %s, want %s", c.from, c.to, got, c.want)
-		}
-	}
-}

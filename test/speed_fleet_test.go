@@ -3,7 +3,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -79,8 +78,7 @@ func (s *stack) awaitWhole(members int, daemons ...*daemon) {
 		s.await(30*time.Second, "its partitions", func() bool { return d.metric("pacer_partitions") > 0 }) // others let go of them first
 	}
 	s.await(time.Minute, "the group to agree", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
+		ctx := s.soon()
 		n, stable, err := s.cluster.Members(ctx, s.ingress)
 		return err == nil && stable && n == members
 	})

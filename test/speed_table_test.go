@@ -260,14 +260,3 @@ func TestSpeedTable(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-func TestBetween(t *testing.T) {
-	text := "head\n<!-- speed -->\nold\n<!-- end of speed -->\ntail\n"
-	got, err := between([]byte(text), "speed", "\nnew\n")
-	if want := "head\n<!-- speed -->\n\nnew\n\n<!-- end of speed -->\ntail\n"; err != nil || string(got) != want {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := between([]byte("head\n"), "speed", ""); err == nil {
-		t.Error("a part that is not there is replaced")
-	}
-}
