@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,8 +23,7 @@ func (s *stack) own(part string) func(topic string) bool {
 // each calls f for every record that is in pacer's own topics of the test whose names hold part.
 func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	for topic := range s.topics(ctx) {
 		if s.own(part)(topic) {
 			s.eachIn(topic, func(r delivery.Record) { f(topic, r) })
@@ -36,8 +34,7 @@ func (s *stack) each(part string, f func(topic string, r delivery.Record)) {
 // eachIn calls f for every record in a topic.
 func (s *stack) eachIn(topic string, f func(r delivery.Record)) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	partitions, err := s.cluster.PartitionsOf(ctx, topic)
 	noError(s.t, err)
 	for _, p := range partitions {
@@ -52,8 +49,7 @@ func (s *stack) eachIn(topic string, f func(r delivery.Record)) {
 // TestKilledDaemonLosesNothing.
 func (s *stack) bury() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := s.soon()
 	s.await(20*time.Second, "the group to be without members", func() bool {
 		answer, err := s.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{s.ingress}})
 		if err != nil || len(answer.Groups) != 1 || answer.Groups[0].Error != nil {

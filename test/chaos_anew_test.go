@@ -197,8 +197,7 @@ func logsTruncated(t *testing.T, c *chaos) {
 // ends is the sum of the ends of topics' logs, without the bystander's; negative while one does not answer.
 func (c *chaos) ends(topics ...string) int64 {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+	ctx := c.soon()
 	asked := c.topics(ctx)
 	maps.DeleteFunc(asked, func(topic string, _ []int) bool { return !slices.Contains(topics, topic) })
 	lanes := requeue.LaneTopic(c.prefix)
@@ -258,16 +257,14 @@ func (c *chaos) anew(topic string, config ...kafka.ConfigEntry) {
 // remove deletes a topic.
 func (c *chaos) remove(topic string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := c.soon()
 	noError(c.t, c.cluster.DeleteTopics(ctx, []string{topic}))
 }
 
 // create makes a topic, which may not be deleted yet everywhere, and waits until its replicas answer.
 func (c *chaos) create(topic string, partitions int, config ...kafka.ConfigEntry) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := c.soon()
 	c.await(20*time.Second, topic+" to be made anew", func() bool {
 		answer, err := c.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
 			Topic: topic, NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: config,
@@ -359,8 +356,7 @@ func (s *tailed) end() map[string]bool {
 // configOf is what a topic's own configuration sets.
 func (c *chaos) configOf(topic string) (entries []kafka.ConfigEntry) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+	ctx := c.soon()
 	answer, err := c.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
 		Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic, ResourceName: topic}},
 	})

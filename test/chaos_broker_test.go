@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,12 +10,38 @@ import (
 
 // brokerCases are about Kafka and the way to it.
 var brokerCases = []chaosCase{
-	{"kafka-cut", false, kafkaCut, telling{line: "kafka does not answer as it should"}},
-	{"kafka-silent", false, kafkaSilent, telling{line: "kafka does not answer as it should"}},
-	{"kafka-slow", false, kafkaSlow, telling{}},
-	{"broker-killed", false, brokerKilled, telling{line: "kafka does not answer as it should"}},
-	{"broker-restarted", false, brokerRestarted, telling{line: "kafka does not answer as it should"}},
+	{"kafka-cut", false, overKafka(0.3, kafkaCut), telling{line: "kafka does not answer as it should"}},
+	{"kafka-silent", false, overKafka(0.2, kafkaSilent), telling{line: "kafka does not answer as it should"}},
+	{"kafka-slow", false, overKafka(0, kafkaSlow), telling{}},
+	{"broker-killed", false, withKafka(brokerKilled), telling{line: "kafka does not answer as it should"}},
+	{"broker-restarted", false, withKafka((*privateKafka).restart), telling{line: "kafka does not answer as it should"}},
 	{"broker-refuses-the-lane-produce", true, brokerRefuses, telling{line: "kafka refuses re-enqueued jobs"}},
+}
+
+// overKafka is a case whose network to the broker is damaged when a share of the jobs has arrived.
+func overKafka(share float64, damage func(c *chaos, network *proxy)) func(*testing.T, *chaos) {
+	return func(t *testing.T, c *chaos) {
+		broker, network := proxiedKafka(t)
+		c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
+		c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
+		c.arrived(share)
+		damage(c, network)
+		c.release()
+		c.delivered(60 * time.Second)
+	}
+}
+
+// withKafka is a case whose broker is down for a while.
+func withKafka(damage func(broker *privateKafka)) func(*testing.T, *chaos) {
+	return func(t *testing.T, c *chaos) {
+		broker := freshKafka(t, "")
+		c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
+		c.brokerLoad()
+		c.arrived(0.3)
+		c.outage(func() { damage(broker) })
+		c.release()
+		c.delivered(90 * time.Second)
+	}
 }
 
 // brokerLoad is two daemons with a fast campaign and one whose jobs wait in a lane; more are variables of their
@@ -25,8 +50,7 @@ func (c *chaos) brokerLoad(more ...string) {
 	c.t.Helper()
 	c.load(6, map[string]float64{"fast": 200})
 	c.waits()
-	c.join("one", more...)
-	c.join("two", more...)
+	c.pair(more...)
 }
 
 // waits publishes jobs of a campaign that wait in a lane.
@@ -43,33 +67,17 @@ func (c *chaos) release() {
 }
 
 // kafkaCut resets the connections to the broker for a while.
-func kafkaCut(t *testing.T, c *chaos) {
-	broker, network := proxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
-	c.arrived(0.3)
+func kafkaCut(c *chaos, network *proxy) {
 	c.outage(func() { network.disturb(3*time.Second, network.cut) })
-	c.release()
-	c.delivered(60 * time.Second)
 }
 
 // kafkaSilent swallows the broker's answers for longer than the group waits for its members.
-func kafkaSilent(t *testing.T, c *chaos) {
-	broker, network := proxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
-	c.arrived(0.2)
+func kafkaSilent(c *chaos, network *proxy) {
 	c.outage(func() { network.disturb(15*time.Second, network.silence) })
-	c.release()
-	c.delivered(60 * time.Second)
 }
 
-// kafkaSlow makes the broker answer late, and then little at a time. No member leaves the group
-// because of that.
-func kafkaSlow(t *testing.T, c *chaos) {
-	broker, network := proxiedKafka(t)
-	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
-	c.brokerLoad("PACER_KAFKA_BROKERS=" + network.addr)
+// kafkaSlow makes the broker answer late, and then little at a time. No member leaves the group because of that.
+func kafkaSlow(c *chaos, network *proxy) {
 	network.delay(200*time.Millisecond, 150*time.Millisecond)
 	c.arrived(0.4)
 	network.heal()
@@ -77,34 +85,13 @@ func kafkaSlow(t *testing.T, c *chaos) {
 		network.disturb(3*time.Second, func() { network.narrow(50) })
 	})
 	c.healed()
-	c.release()
-	c.delivered(60 * time.Second)
 }
 
 // brokerKilled kills the broker with -9 and starts it again on its data.
-func brokerKilled(t *testing.T, c *chaos) {
-	broker := freshKafka(t, "")
-	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
-	c.brokerLoad()
-	c.arrived(0.3)
-	c.outage(func() {
-		broker.kill()
-		time.Sleep(2 * time.Second)
-		broker.start()
-	})
-	c.release()
-	c.delivered(90 * time.Second)
-}
-
-// brokerRestarted stops the broker in order and starts it again.
-func brokerRestarted(t *testing.T, c *chaos) {
-	broker := freshKafka(t, "")
-	c.world(t, stackOptions{partitions: 6, brokers: broker.brokers})
-	c.brokerLoad()
-	c.arrived(0.3)
-	c.outage(broker.restart)
-	c.release()
-	c.delivered(90 * time.Second)
+func brokerKilled(broker *privateKafka) {
+	broker.kill()
+	time.Sleep(2 * time.Second)
+	broker.start()
 }
 
 // brokerRefuses has the broker refuse what is written to lanes: a compacted topic takes no record without a key. Nothing
@@ -146,7 +133,6 @@ func brokerRefuses(t *testing.T, c *chaos) {
 // configure sets a configuration of a topic.
 func (s *stack) configure(topic, name, value string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+	ctx := s.soon()
 	noError(s.t, s.cluster.Configure(ctx, topic, map[string]string{name: value}))
 }

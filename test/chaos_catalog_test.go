@@ -44,8 +44,7 @@ func postgresDown(t *testing.T, c *chaos) {
 		t.Error("sending stopped without PostgreSQL")
 	}
 	network.heal()
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // postgresDownAtOverflow takes the catalog away before any campaign has a lane.
@@ -53,8 +52,7 @@ func postgresDownAtOverflow(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
 	c.campaign("waits", 5)
-	c.join("one", dsn)
-	c.join("two", dsn)
+	c.pair(dsn)
 	c.publish(further("waits", "known", 5)) // so that the campaign has been seen
 	c.await(20*time.Second, "the first jobs", func() bool { return c.receiver.count("") == 5 })
 	network.down()
@@ -62,8 +60,7 @@ func postgresDownAtOverflow(t *testing.T, c *chaos) {
 	c.await(20*time.Second, "jobs in lanes", func() bool { return c.written(requeue.LaneTopic(c.prefix)) >= int64(c.jobs(500)) })
 	network.heal()
 	c.release()
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // daemonsDisagree lowers a rate and a quota where one of two daemons cannot see it. Once the other one has asked the store
@@ -98,8 +95,7 @@ func daemonsDisagree(t *testing.T, c *chaos) {
 	network.heal()
 	c.setRate("rate", high, 0)
 	c.stack.quota("q", "closed", "100000/1s")
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // postgresDownRebalance takes the catalog away, and then one of three daemons goes: the others take its partitions without
@@ -131,8 +127,7 @@ func (c *chaos) catalogDown(t *testing.T, seconds, rate, share float64, meanwhil
 	network, dsn := c.catalogNetwork()
 	c.load(seconds, map[string]float64{"fast": rate})
 	c.waits()
-	c.join("one", dsn)
-	c.join("two", dsn)
+	c.pair(dsn)
 	three := c.join("three", dsn)
 	c.inLanes(c.jobs(300))
 	c.arrived(share)
@@ -159,8 +154,7 @@ func postgresSlow(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
 	c.load(6, map[string]float64{"fast": 200})
-	c.join("one", dsn)
-	c.join("two", dsn)
+	c.pair(dsn)
 	c.arrived(0.2)
 	network.delay(300*time.Millisecond, 0)
 	from := c.receiver.now()
@@ -179,8 +173,7 @@ func postgresSlowRebalance(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	network, dsn := c.catalogNetwork()
 	c.load(20, map[string]float64{"fast": 100})
-	c.join("one", dsn)
-	c.join("two", dsn)
+	c.pair(dsn)
 	three := c.join("three", dsn)
 	c.arrived(0.2)
 	network.delay(300*time.Millisecond, 0)
@@ -215,11 +208,17 @@ func rowGone(t *testing.T, c *chaos) {
 	c.brokerLoad()
 	c.campaign("other", c.rate(50))
 	c.publish(mix(map[string]int{"other": c.jobs(50 * 10)}))
+	c.withoutRows(`id IN ('fast', 'waits')`, func() { time.Sleep(4 * time.Second) })
+}
+
+// withoutRows deletes such campaigns once a share of the jobs has arrived, and brings them back after what happens meanwhile. All jobs arrive.
+func (c *chaos) withoutRows(such string, meanwhile func()) {
+	c.t.Helper()
 	c.arrived(0.2)
 	c.keep()
-	c.sql(`DELETE FROM pacer.campaigns WHERE id IN ('fast', 'waits')`)
-	time.Sleep(4 * time.Second)
-	c.sql(`INSERT INTO pacer.campaigns SELECT * FROM yesterday.campaigns WHERE id IN ('fast', 'waits')`)
+	c.sql(`DELETE FROM pacer.campaigns WHERE ` + such)
+	meanwhile()
+	c.sql(`INSERT INTO pacer.campaigns SELECT * FROM yesterday.campaigns WHERE ` + such)
 	c.healed()
 	c.release()
 	c.delivered(60 * time.Second)
@@ -230,17 +229,11 @@ func rowGone(t *testing.T, c *chaos) {
 func catalogEmpty(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.brokerLoad()
-	c.arrived(0.2)
-	c.keep()
-	c.sql(`DELETE FROM pacer.campaigns`)
-	from := c.receiver.now()
-	time.Sleep(5 * time.Second)
-	c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), max(from, c.lastOf("fast"))))
-	c.sql(`INSERT INTO pacer.campaigns SELECT * FROM yesterday.campaigns`)
-	c.healed()
-	c.release()
-	c.delivered(60 * time.Second)
-	c.noneDead()
+	c.withoutRows(`true`, func() {
+		from := c.receiver.now()
+		time.Sleep(5 * time.Second)
+		c.keptRate("fast", c.rate(200), from, min(c.receiver.now(), max(from, c.lastOf("fast"))))
+	})
 }
 
 // databaseOfYesterday brings back the database as it was before any job of the case was there: no positions and no lanes.
@@ -259,8 +252,7 @@ func databaseOfYesterday(t *testing.T, c *chaos) {
 	}
 	c.stack.publish(ofCampaign("limited", 0, 50))
 	c.publish(mix(map[string]int{"fast": c.jobs(200 * 10), "waits": c.jobs(400)}))
-	c.join("one", dsn)
-	c.join("two", dsn)
+	c.pair(dsn)
 	c.inLanes(c.jobs(300))
 	c.arrived(0.3)
 	time.Sleep(6 * time.Second) // positions are kept every 5 s

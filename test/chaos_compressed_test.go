@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -137,8 +136,7 @@ func bombOf(records, size int) []byte {
 // writeBatch writes a batch as it is.
 func (c *chaos) writeBatch(topic string, partition int, batch []byte) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := c.soon()
 	client := *c.client
 	client.Timeout = time.Minute // the broker decompresses it as well
 	answer, err := client.RawProduce(ctx, &kafka.RawProduceRequest{

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -32,8 +31,7 @@ func crashAfterAccepted(t *testing.T, c *chaos) {
 	c.arrived(0.4)
 	c.crash(one)
 	c.again(one)
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 	if _, duplicates := c.receiver.accepted(""); duplicates == 0 {
 		t.Error("nothing was sent twice: the daemon had nothing in flight when it was killed")
 	}
@@ -52,8 +50,7 @@ func crashBeforeCommit(t *testing.T, c *chaos) {
 	c.amongBoth()
 	c.setRate("waits", float64(c.jobs(1000)), 0)
 	c.again(one)
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // crashLate makes the broker's answers late, publishes jobs, and kills the daemon when some are in lanes.
@@ -131,8 +128,7 @@ func crashAmongStripes(t *testing.T, c *chaos) {
 		t.Error("a second record is in another lane, or the campaign has one lane")
 	}
 	c.sql(`UPDATE pacer.campaigns SET status = 'active' WHERE id = 'wide'`)
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // rebalanceWithGrants has daemons join and leave while others hold slots. Nothing may be sent twice: every one of them
@@ -141,8 +137,7 @@ func rebalanceWithGrants(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.load(8, map[string]float64{"fast": 300, "slow": 20})
 	c.comeAndGo()
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // comeAndGo has daemons join and leave.
@@ -187,8 +182,7 @@ func suspendedForAMinute(t *testing.T, c *chaos) {
 	c.join("three")
 	c.arrived(0.1)
 	c.suspend(two, time.Minute)
-	c.healed()
-	c.delivered(2 * time.Minute)
+	c.recovers(2 * time.Minute)
 }
 
 // openIn counts the records of a topic that the group's commits leave open.
@@ -205,8 +199,7 @@ func (c *chaos) openIn(topic string) (n int) {
 // forget removes the group with its offsets, and the records of ingress.
 func (c *chaos) forget() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := c.soon()
 	c.await(30*time.Second, "a group without members, to be deleted", func() bool {
 		answer, err := c.client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{c.ingress}})
 		return err == nil && answer.Errors[c.ingress] == nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -21,7 +22,7 @@ import (
 
 // jobCases are about single jobs: odd ones, late ones, those that wait for a time, and those sent again.
 var jobCases = []chaosCase{
-	{"poison-and-the-largest-record", false, poison, telling{metric: "pacer_defects_total"}},
+	{"poison-and-the-largest-record", true, poison, telling{metric: "pacer_defects_total"}},
 	{"429-storm-beyond-expiry", false, throttledStorm, telling{metric: "pacer_dead_letters_total"}},
 	{"expiry-while-waiting", false, expiryWaiting, telling{metric: "pacer_dead_letters_total"}},
 	{"not-before-in-90-days", false, notBefore, telling{}},
@@ -34,45 +35,78 @@ var jobCases = []chaosCase{
 // maxMessage is Kafka's default of max.message.bytes, for a whole batch.
 const maxMessage = 1_048_588
 
-// poison mixes records that cannot be delivered, and the largest that ingress takes, with the jobs of a campaign that
+// odd is a record that cannot be delivered, and why.
+type odd struct {
+	kafka.Message
+	reason string
+}
+
+// oddRecords are of each kind that becomes a dead letter.
+func oddRecords() []odd {
+	of := func(reason, campaign string, more ...kafka.Header) odd {
+		return odd{kafka.Message{Headers: append([]kafka.Header{header("pacer-campaign", campaign)}, more...)}, reason}
+	}
+	value := func(text string) odd { return odd{kafka.Message{Value: []byte(text)}, "undecodable"} }
+	strange := of("invalid_header", "\xff\xfe")
+	strange.Value = []byte("\xff\xfe\x00")
+	return []odd{
+		value(""), value("{"), value("[]"), value(`{"campaign":7}`), value(strings.Repeat("[", 100_000)), value("neither headers nor an envelope"), strange,
+		{kafka.Message{Value: []byte(`{"campaign":"good","id":"` + strings.Repeat("x", 10_000) + `","payload":1}`)}, "invalid_header"},
+		{kafka.Message{Key: bytes.Repeat([]byte("k"), 100_000), Headers: []kafka.Header{{Key: "pacer-campaign"}}}, "invalid_header"},
+		of("unknown_campaign", "nobody", header("pacer-job-id", "nobody's")),
+		of("overweight", "good", header("pacer-weight", "1001")),
+		of("invalid_header", "good", header("pacer-weight", "much")),
+		of("invalid_header", "good", header("pacer-weight", "-9223372036854775809")),
+		of("invalid_header", "good", header("pacer-not-before", "99999-01-01T00:00:00Z")),
+		of("invalid_header", "waits", header("pacer-expires-at", "soon")),
+		of("expired", "good", header("pacer-expires-at", "2020-01-01T00:00:00Z")),
+	}
+}
+
+// poison mixes records that cannot be delivered, an envelope, and the largest that ingress takes, with the jobs of a campaign that
 // goes on and of one that has to put them into its lane.
 func poison(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 2, settings: "unknown_grace: 2s"})
 	c.load(5, map[string]float64{"good": 200})
 	c.campaign("waits", 50)
 	c.setStatus("waits", "paused")
-	odd := []kafka.Message{
-		{}, {Value: []byte("{")}, {Value: []byte("[]")}, {Value: []byte(`{"campaign":7}`)}, {Value: bytes.Repeat([]byte("["), 100_000)},
-		{Value: []byte(`{"campaign":"good","id":"` + strings.Repeat("x", 10_000) + `","payload":1}`)},
-		{Value: []byte("\xff\xfe\x00"), Headers: []kafka.Header{header("pacer-campaign", "\xff\xfe")}},
-		{Key: bytes.Repeat([]byte("k"), 100_000), Headers: []kafka.Header{{Key: "pacer-campaign"}}},
-		{Headers: []kafka.Header{header("pacer-campaign", "nobody"), header("pacer-job-id", "nobody's")}},
-		{Headers: []kafka.Header{header("pacer-campaign", "good"), header("pacer-weight", "-9223372036854775809")}},
-		{Headers: []kafka.Header{header("pacer-campaign", "good"), header("pacer-not-before", "99999-01-01T00:00:00Z")}},
-		{Headers: []kafka.Header{header("pacer-campaign", "waits"), header("pacer-expires-at", "soon")}},
+	list, want := oddRecords(), map[string]int{}
+	publish := func(o odd) {
+		c.publishRaw(o.Message)
+		want[o.reason]++
 	}
-	c.publishRaw(odd)
+	for _, o := range list {
+		publish(o)
+	}
+	c.publishRaw(kafka.Message{Value: []byte(`{"campaign":"good","id":"enveloped","payload":{"a":1}}`)})
+	c.published["enveloped"] = "good"
+	sizes := map[string]int64{}
 	for i := range c.jobs(3) {
 		for _, campaign := range []string{"good", "waits"} {
-			c.largest(campaign, fmt.Sprintf("largest-%s-%d", campaign, i))
-			c.publishRaw(odd[c.random.IntN(len(odd)):][:1])
+			id := fmt.Sprintf("largest-%s-%d", campaign, i)
+			sizes[id] = int64(c.largest(campaign, id))
+			publish(list[c.random.IntN(len(list))])
 		}
 	}
 	c.publish(further("waits", "after", 50))
-	one, two := c.join("one"), c.join("two")
-	lanes := requeue.LaneTopic(c.prefix)
+	one, two := c.pair()
 	c.await(20*time.Second, "the good jobs", func() bool { n, _ := c.receiver.accepted("good"); return n == c.of("good") })
 	c.inLanes(c.of("waits"))
 	c.jitter()
 	c.setStatus("waits", "active")
-	c.healed()
-	c.delivered(20 * time.Second)
-	want := int64(len(odd) + 2*c.jobs(3))
-	c.await(20*time.Second, "the dead letters", func() bool { return c.written(requeue.DeadTopic(c.prefix)) >= want })
-	c.await(10*time.Second, "nothing to be left", func() bool { return c.openIn(lanes)+c.openIn(c.ingress) == 0 })
-	if n := c.written(requeue.DeadTopic(c.prefix)); n != want {
-		t.Errorf("%d dead letters of %d odd records", n, want)
+	c.recovers(20 * time.Second)
+	c.await(20*time.Second, "the dead letters", func() bool { return c.written(requeue.DeadTopic(c.prefix)) >= int64(len(list)+2*c.jobs(3)) })
+	got := map[string]int{}
+	c.each("dead", func(_ string, r delivery.Record) { got[r.Header("pacer-reason")]++ })
+	if !maps.Equal(got, want) {
+		t.Errorf("dead letters %v, want %v", got, want)
 	}
+	for _, a := range c.receiver.arrivals("") {
+		if size, known := sizes[a.id]; known && a.bytes != size {
+			t.Errorf("%s arrived with %d bytes of %d", a.id, a.bytes, size)
+		}
+	}
+	c.await(10*time.Second, "nothing to be left", func() bool { return c.openIn(requeue.LaneTopic(c.prefix))+c.openIn(c.ingress) == 0 })
 	c.oneHop(len(c.published))
 	c.small(one, two)
 	c.quiet()
@@ -317,8 +351,7 @@ func pausedRetries(t *testing.T, c *chaos) {
 		t.Errorf("%d jobs were sent though the campaign is paused", more)
 	}
 	c.setStatus("c", "active")
-	c.healed()
-	c.delivered(30 * time.Second)
+	c.recovers(30 * time.Second)
 	if hops := c.maxHops(); hops > 2 {
 		t.Errorf("a job made %d hops", hops)
 	}
@@ -346,8 +379,7 @@ func oneFails(t *testing.T, c *chaos) {
 		c.keptRate(id, perSecond, from, min(c.receiver.now(), max(from, c.lastOf(id))))
 	}
 	c.receiver.answers(nil)
-	c.healed()
-	c.delivered(30 * time.Second)
+	c.recovers(30 * time.Second)
 	c.oneHop(len(c.published))
 	if n := c.written(requeue.DeadTopic(c.prefix)); n > 0 {
 		t.Errorf("%d jobs of an outage are dead letters", n)
@@ -407,21 +439,19 @@ func (c *chaos) timers(delays ...string) {
 	})
 }
 
-// publishRaw publishes records as they are.
-func (c *chaos) publishRaw(messages []kafka.Message) {
+// publishRaw publishes a record as it is.
+func (c *chaos) publishRaw(m kafka.Message) {
 	c.t.Helper()
-	if err := c.write(messages, unbatched); err != nil {
-		c.t.Fatalf("publish: %v", err)
-	}
+	noError(c.t, c.write([]kafka.Message{m}, unbatched))
 }
 
 // unbatched has each record be a request, also one that is too large.
 func unbatched(w *kafka.Writer) { w.BatchSize, w.BatchBytes, w.MaxAttempts = 1, 2*maxMessage, 1 }
 
-// largest publishes a job in the largest record that the topic of ingress takes.
-func (c *chaos) largest(campaign, id string) {
+// largest publishes a job in the largest record that the topic of ingress takes, and returns the bytes of its payload.
+func (c *chaos) largest(campaign, id string) (n int) {
 	c.t.Helper()
-	n := maxMessage - 100 - len(campaign) - len(id)
+	n = maxMessage - 100 - len(campaign) - len(id)
 	for {
 		largest := job{campaign: campaign, id: id, payload: bytes.Repeat([]byte("x"), n)}
 		err := c.write([]kafka.Message{largest.message()}, unbatched)
@@ -434,4 +464,5 @@ func (c *chaos) largest(campaign, id string) {
 		n--
 	}
 	c.published[id] = campaign
+	return n
 }

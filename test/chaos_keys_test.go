@@ -87,8 +87,7 @@ func (c *chaos) keysLoad(losses int) {
 // keysDelivered expects all jobs, and that some had to wait for their keys.
 func (c *chaos) keysDelivered() {
 	c.t.Helper()
-	c.healed()
-	c.delivered(90 * time.Second)
+	c.recovers(90 * time.Second)
 	refused := metricOf(c.up, "pacer_key_refused_total")
 	c.t.Logf("%.0f times a job was told to wait for its key", refused)
 	if refused == 0 {
@@ -100,8 +99,7 @@ func (c *chaos) keysDelivered() {
 // once more. A span sees one loss.
 var keys = storeUse{pause: keySpan, end: (*chaos).keysDelivered, begin: func(c *chaos, more ...string) {
 	c.keysLoad(1)
-	c.join("one", more...)
-	c.join("two", more...)
+	c.pair(more...)
 }}
 
 // keysKilled kills one of three daemons. The turns that it gave are hints: its jobs are sent by others, not too close to what it has sent.
@@ -148,8 +146,7 @@ func keysHanging(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6})
 	c.keysLoad(unbound)
 	settings := []string{"PACER_REDIS_MODE=ring", "PACER_REDIS_ADDRS=" + ring[0].Addr + "," + ring[1].Addr}
-	c.join("one", settings...)
-	c.join("two", settings...)
+	c.pair(settings...)
 	c.arrived(0.2)
 	live := homeShard(bystanderID, len(ring))
 	hangs := ring[1-live]

@@ -43,8 +43,7 @@ func (s *stack) topics(ctx context.Context) map[string][]int {
 // open.
 func (s *stack) eachOpen(f func(topic string, r delivery.Record)) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	s.eachOpenOf(ctx, s.topics(ctx), f)
 }
 
@@ -124,8 +123,7 @@ func (s *stack) offsets(ctx context.Context, topics map[string][]int) (begins, e
 // kept is where the partitions of those topics of the test begin and end that are like this.
 func (s *stack) kept(like func(topic string) bool) (begins, ends int64) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	topics := s.topics(ctx)
 	maps.DeleteFunc(topics, func(topic string, _ []int) bool { return !like(topic) })
 	s.await(10*time.Second, "offsets", func() bool { // of a broker that has just been started again, too

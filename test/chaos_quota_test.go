@@ -167,8 +167,7 @@ func usageAfterCrashes(t *testing.T, c *chaos) {
 		c.again(one)
 		one.awaitReady(30 * time.Second)
 	}
-	c.healed()
-	c.delivered(3 * time.Minute)
+	c.recovers(3 * time.Minute)
 	sent := c.receiver.count("day") + forfeited(c.up)
 	used := 0
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Second) {

@@ -90,8 +90,7 @@ func randomFaults(t *testing.T, c *chaos) {
 		f.do()
 	}
 	t.Log(done)
-	c.healed()
-	c.delivered(lasts/2 + 5*time.Minute)
+	c.recovers(lasts/2 + 5*time.Minute)
 }
 
 // throttle bounds the bytes that the broker gives the daemons in a second; 0: not any more.

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -91,8 +90,7 @@ func properties(t testing.TB, file string) map[string]string {
 
 // inSync is how many replicas of a partition are in sync.
 func (c *chaos) inSync(topic string, partition int) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
+	ctx := c.soon()
 	answer, err := c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil || len(answer.Topics) != 1 {
 		return 0
@@ -113,8 +111,7 @@ func lanesBelowMinISR(t *testing.T, c *chaos) {
 	c.world(t, stackOptions{partitions: 6, lanes: lanes, brokers: broker.brokers})
 	topic := requeue.LaneTopic(c.prefix)
 	c.await(30*time.Second, "a topic of offsets, on the first broker", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
+		ctx := c.soon()
 		answer, err := c.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: c.prefix, Topics: map[string][]int{topic: {0}}})
 		return err == nil && answer.Error == nil
 	})
@@ -125,8 +122,7 @@ func lanesBelowMinISR(t *testing.T, c *chaos) {
 		moves = append(moves, kafka.AlterPartitionReassignmentsRequestAssignment{PartitionID: 2 * lane, BrokerIDs: []int{1, 2}})
 	}
 	c.await(60*time.Second, "a second replica", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
+		ctx := c.soon()
 		answer, err := c.client.AlterPartitionReassignments(ctx, &kafka.AlterPartitionReassignmentsRequest{
 			Topic: topic, Assignments: moves, Timeout: 5 * time.Second,
 		})

@@ -16,8 +16,8 @@ import (
 // storeCases are about the quota store, and about quotas at their edges.
 var storeCases = []chaosCase{
 	{"redis-down", false, quotas.down, telling{line: "the quota store does not answer", metric: "pacer_store_losses_total"}},
-	{"redis-cut", false, redisCut, telling{line: "the quota store does not answer"}},
-	{"redis-slow", false, redisSlow, telling{line: "the quota store does not answer"}},
+	{"redis-cut", false, overRedis(redisCut), telling{line: "the quota store does not answer"}},
+	{"redis-slow", false, overRedis(redisSlow), telling{line: "the quota store does not answer"}},
 	{"redis-flushed", false, quotas.flushed, telling{line: "the store has lost its data", metric: "pacer_store_losses_total"}},
 	{"redis-failed-over", true, quotas.failedOver, telling{line: "the quota store does not answer"}},
 	{"quota-exhausted-for-a-day", false, quotaExhausted, telling{metric: "pacer_quota_denied_total"}},
@@ -29,8 +29,7 @@ func (c *chaos) storeLoad(more ...string) {
 	c.t.Helper()
 	c.load(5, map[string]float64{"limited": 50, "free": 200})
 	c.quota("q", int(c.rate(40)), time.Second, "limited")
-	c.join("one", more...)
-	c.join("two", more...)
+	c.pair(more...)
 }
 
 // storeUse is a load that needs the quota store; more are variables of its daemons.
@@ -40,10 +39,7 @@ type storeUse struct {
 	pause time.Duration // between two losses
 }
 
-var quotas = storeUse{begin: (*chaos).storeLoad, end: func(c *chaos) {
-	c.healed()
-	c.delivered(60 * time.Second)
-}}
+var quotas = storeUse{begin: (*chaos).storeLoad, end: func(c *chaos) { c.recovers(60 * time.Second) }}
 
 // down kills the quota store, which comes back without its data.
 func (u storeUse) down(t *testing.T, c *chaos) {
@@ -59,24 +55,27 @@ func (u storeUse) down(t *testing.T, c *chaos) {
 	u.end(c)
 }
 
+// overRedis is a case whose network to the quota store is damaged.
+func overRedis(damage func(c *chaos, network *proxy)) func(*testing.T, *chaos) {
+	return func(t *testing.T, c *chaos) {
+		network := newProxy(t, testservices.FreshRedis(t).Addr)
+		c.world(t, stackOptions{partitions: 6, redis: network.addr})
+		c.storeLoad()
+		damage(c, network)
+		c.recovers(60 * time.Second)
+	}
+}
+
 // redisCut resets the connections to the quota store for a while: takes whose answers are lost.
-func redisCut(t *testing.T, c *chaos) {
-	network := newProxy(t, testservices.FreshRedis(t).Addr)
-	c.world(t, stackOptions{partitions: 6, redis: network.addr})
-	c.storeLoad()
+func redisCut(c *chaos, network *proxy) {
 	for _, share := range []float64{0.2, 0.4, 0.6} {
 		c.arrived(share)
 		c.shared(storeRecovery, func() { network.disturb(time.Second, network.cut) })
 	}
-	c.healed()
-	c.delivered(60 * time.Second)
 }
 
 // redisSlow makes the quota store answer late, and then hardly at all.
-func redisSlow(t *testing.T, c *chaos) {
-	network := newProxy(t, testservices.FreshRedis(t).Addr)
-	c.world(t, stackOptions{partitions: 6, redis: network.addr})
-	c.storeLoad()
+func redisSlow(c *chaos, network *proxy) {
 	c.arrived(0.2)
 	network.delay(60*time.Millisecond, 40*time.Millisecond)
 	c.arrived(0.4)
@@ -85,8 +84,6 @@ func redisSlow(t *testing.T, c *chaos) {
 		network.disturb(2*time.Second, func() { network.narrow(4) })
 		network.disturb(2*time.Second, network.silence)
 	})
-	c.healed()
-	c.delivered(60 * time.Second)
 }
 
 // flushed empties the quota store under load, twice.
@@ -177,8 +174,7 @@ func quotaExhausted(t *testing.T, c *chaos) {
 		c.row.over += n - limit
 	}
 	c.stack.quota("q", "closed", fmt.Sprintf("%d/24h", 2*all))
-	c.healed()
-	c.delivered(60 * time.Second)
+	c.recovers(60 * time.Second)
 }
 
 // lastMillisecond has jobs ask in the last moments of a fixed window: granted before the reset and sent after it, they

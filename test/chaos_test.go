@@ -208,6 +208,12 @@ func (c *chaos) join(name string, more ...string) *daemon {
 	return d
 }
 
+// pair starts two daemons; more are variables of their environment.
+func (c *chaos) pair(more ...string) (one, two *daemon) {
+	c.t.Helper()
+	return c.join("one", more...), c.join("two", more...)
+}
+
 // joinAll starts daemons one after the other.
 func (c *chaos) joinAll(names ...string) (daemons []*daemon) {
 	c.t.Helper()
@@ -300,6 +306,13 @@ func (c *chaos) arrived(share float64) {
 
 // healed says that the damage has just been undone.
 func (c *chaos) healed() { c.healedAt = c.receiver.now() }
+
+// recovers is the end of most cases: the damage is undone, and every job is accepted.
+func (c *chaos) recovers(within time.Duration) {
+	c.t.Helper()
+	c.healed()
+	c.delivered(within)
+}
 
 // delivered waits until every job has been accepted that is not gone with its log.
 func (c *chaos) delivered(within time.Duration) {

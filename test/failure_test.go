@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,104 +12,6 @@ import (
 	"github.com/pacer/pacer/internal/requeue"
 	"github.com/pacer/pacer/internal/testservices"
 )
-
-// TestBadRecordsAreKept: what cannot be delivered becomes a dead letter with its reason, and nothing around it is lost.
-func TestBadRecordsAreKept(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, stackOptions{partitions: 2, settings: "unknown_grace: 3s"})
-	s.campaign("good", 1000)
-	limit := 1_048_588 - 200 // Kafka's max.message.bytes, less the record's own headers and framing
-	jobs := []job{
-		{campaign: "good", id: "first"},
-		{campaign: "nobody", id: "unknown"},
-		{campaign: "good", id: "largest", payload: bytes.Repeat([]byte("x"), limit-100)},
-		{campaign: "good", id: "heavy", headers: []kafka.Header{header("pacer-weight", "1001")}},
-		{campaign: "good", id: "odd-weight", headers: []kafka.Header{header("pacer-weight", "much")}},
-		{campaign: "good", id: "late", headers: []kafka.Header{header("pacer-expires-at", "2020-01-01T00:00:00Z")}},
-		{campaign: "good", id: "odd-time", headers: []kafka.Header{header("pacer-not-before", "tomorrow")}},
-		{campaign: "good", id: "last"},
-	}
-	s.publish(jobs)
-	noError(t, s.write([]kafka.Message{
-		{Value: []byte("neither headers nor an envelope")}, {Value: []byte(`{"campaign":"good","id":"enveloped","payload":{"a":1}}`)},
-	}, func(*kafka.Writer) {}))
-	d := s.started("one")
-	want := map[string]string{
-		"unknown": "unknown_campaign", "heavy": "overweight", "odd-weight": "invalid_header", "odd-time": "invalid_header",
-		"late": "expired", "neither headers nor an envelope": "undecodable",
-	}
-	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) >= len(want) })
-	dead := s.dead()
-	for id, reason := range want {
-		if dead[id] != reason {
-			t.Errorf("%s: dead letter %q, want %q", id, dead[id], reason)
-		}
-	}
-	s.arrive(10*time.Second, "good", 4)
-	s.allOnce("", 4)
-	for _, a := range s.receiver.arrivals("good") {
-		if a.id == "largest" && a.bytes != int64(limit-100) {
-			t.Errorf("the largest record arrived with %d bytes of %d", a.bytes, limit-100)
-		}
-	}
-	if out := s.run("dead", "list", "--reason", "overweight"); !strings.Contains(out, "heavy") || strings.Contains(out, "undecodable") {
-		t.Errorf("dead list --reason overweight printed\n%s", out)
-	}
-	d.stop()
-}
-
-// TestOneClearLine: what is wrong with a command's input is said in one line that names it, with exit code 2, and no
-// secret in it.
-func TestOneClearLine(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, stackOptions{})
-	base := readFile(t, s.config())
-	for _, tc := range []struct {
-		name string
-		args []string
-		from string // in the configuration, replaced
-		to   string
-		code int
-		says []string
-	}{
-		{"unknown key", []string{"run"}, "postgres:", "postgress:", 2, []string{"postgress"}},
-		{"wrong DSN", []string{"run"}, `dsn: "postgres://`, `dsn: "postgre://u:hunter2@`, 2, []string{"postgres.dsn"}},
-		{"no brokers", []string{"run"}, "kafka:    {", "kafka:    {nope: 1, ", 2, []string{"kafka.nope"}},
-		{"no such file", []string{"run", "--config", "/nonexistent.yaml"}, "", "", 2, []string{"/nonexistent.yaml"}},
-		{"negative rate", []string{"campaign", "create", "x", "--rate", "-5"}, "", "", 2, []string{"rate: must be", "not negative"}},
-		{"unknown flag", []string{"run", "--fast"}, "", "", 2, []string{"--fast"}},
-		{"unknown campaign", []string{"campaign", "show", "nobody"}, "", "", 1, []string{"nobody"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "pacer.yaml")
-			noError(t, os.WriteFile(file, []byte(strings.Replace(base, tc.from, tc.to, 1)), 0o600))
-			args := tc.args
-			if !strings.Contains(strings.Join(args, " "), "--config") {
-				args = append(args, "--config", file)
-			}
-			cmd := exec.Command(s.binary, args...)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			code := exitCode(cmd.Run())
-			line := strings.TrimSpace(stderr.String())
-			if code != tc.code || strings.Count(line, "\n") > 0 || strings.Contains(line, "hunter2") {
-				t.Errorf("exit %d, want %d:\n%s", code, tc.code, line)
-			}
-			for _, part := range tc.says {
-				if !strings.Contains(line, part) {
-					t.Errorf("%q does not name %q", line, part)
-				}
-			}
-		})
-	}
-	t.Run("negative rate in SQL", func(t *testing.T) {
-		_, err := s.db.Exec(t.Context(), `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('x', -1)`)
-		if err == nil || !strings.Contains(err.Error(), "send_rate") {
-			t.Errorf("the database said %v", err)
-		}
-	})
-}
 
 // TestWaitsForServices: nothing is there at the start, one after the other appears, and jobs flow; one Warn line each.
 func TestWaitsForServices(t *testing.T) {

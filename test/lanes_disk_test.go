@@ -3,7 +3,6 @@
 package test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,8 +51,7 @@ func (*logDirsResponse) ApiKey() protocol.ApiKey { return protocol.DescribeLogDi
 // onDisk is how many MiB the stack's lanes and timers take at the broker that answers.
 func (s *stack) onDisk() int {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := s.soon()
 	answer, err := s.client.Transport.RoundTrip(ctx, s.client.Addr, &logDirsRequest{})
 	noError(s.t, err)
 	size := int64(0)

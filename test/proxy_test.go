@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -129,51 +127,5 @@ func (p *proxy) toxic(kind, stream, attributes string) {
 	text := fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": %s}`, kind, stream, attributes)
 	if _, err := p.between.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
 		p.t.Fatalf("proxy at %s: %s: %v", p.addr, kind, err)
-	}
-}
-
-func TestProxyDisturbsAndHeals(t *testing.T) {
-	t.Parallel()
-	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(service.Close)
-	p := newProxy(t, service.Listener.Addr().String())
-	ask := func(patience time.Duration) (took time.Duration, err error) {
-		began, client := time.Now(), http.Client{Timeout: patience}
-		answer, err := client.Get("http://" + p.addr)
-		if err == nil {
-			err = answer.Body.Close()
-		}
-		return time.Since(began), err
-	}
-	if _, err := ask(5 * time.Second); err != nil {
-		t.Fatalf("undisturbed: %v", err)
-	}
-	p.delay(200*time.Millisecond, 0)
-	if took, err := ask(5 * time.Second); err != nil || took < 200*time.Millisecond {
-		t.Errorf("delayed by 200 ms: %s, %v", took, err)
-	}
-	p.heal()
-	p.narrow(1)
-	if _, err := ask(5 * time.Second); err != nil {
-		t.Errorf("narrow: %v", err)
-	}
-	p.heal()
-	p.silence()
-	if _, err := ask(200 * time.Millisecond); err == nil {
-		t.Error("an answer came through a silent proxy")
-	}
-	p.heal()
-	p.cut()
-	if _, err := ask(5 * time.Second); err == nil {
-		t.Error("an answer came over a connection that was cut")
-	}
-	p.heal()
-	p.down()
-	if _, err := ask(5 * time.Second); err == nil {
-		t.Error("an answer came while the service was down")
-	}
-	p.heal()
-	if _, err := ask(5 * time.Second); err != nil {
-		t.Errorf("healed: %v", err)
 	}
 }

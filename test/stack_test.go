@@ -168,6 +168,13 @@ func (s *stack) bare(variables []string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// soon is the context of what has to be done within a minute.
+func (s *stack) soon() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
 // sql executes a statement as an operator would.
 func (s *stack) sql(statement string, args ...any) {
 	s.t.Helper()
@@ -261,13 +268,6 @@ func environment() []string {
 // kill ends the daemon as kill -9 does.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
-	<-d.ended
-}
-
-// dump makes the daemon print its metrics and the stacks of its goroutines.
-func (d *daemon) dump() {
-	_, _ = d.log.Write(d.read("/metrics"))
-	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
 	<-d.ended
 }
 
@@ -442,8 +442,7 @@ func (s *stack) produce(topic string, partition int, compression kafka.Compressi
 		m := j.message()
 		records[i] = kafka.Record{Value: kafka.NewBytes(m.Value), Headers: m.Headers}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	answer, err := s.client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: compression, Records: kafka.NewRecordReader(records...),
 	})
@@ -465,8 +464,7 @@ func (s *stack) write(messages []kafka.Message, change func(*kafka.Writer)) erro
 	}
 	defer func() { _ = w.Close() }()
 	change(w)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := s.soon()
 	return w.WriteMessages(ctx, messages...)
 }
 
