@@ -1,26 +1,19 @@
 package test
 
 import (
-	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, replayed whole and only once, at a rate, and an
-// interrupted replay goes on where it stopped.
+// TestDeadLettersAreReplayedOnce: refused jobs are listed, shown, and replayed only once, at a rate, by commands and over the API.
 func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, stackOptions{partitions: 2})
@@ -73,7 +66,6 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	s.pagesOfLetters(d, 2*each)
 	s.replays("--campaign", "spring", "--dry-run")(t, each, each, 0)
 	s.replays("--campaign", "spring", "--rate", "1000", "--limit", "10")(t, 10, 10, 0)
-	s.interruptReplay("spring", 10)
 	s.run("dead", "replay", "--campaign", "spring")
 	s.arrive(20*time.Second, "spring", each)
 	s.replays("--campaign", "spring")(t, each, 0, each)
@@ -84,7 +76,6 @@ func TestDeadLettersAreReplayedOnce(t *testing.T) {
 	if n, twice := s.receiver.accepted(""); n != each+2 || twice != 1 {
 		t.Errorf("%d jobs arrived, %d twice", n, twice)
 	}
-	s.checkReplayed(payload)
 	d.stop()
 }
 
@@ -158,45 +149,6 @@ func (s *stack) unmarshal(out string, v any) {
 	}
 }
 
-// TestReplayPastWhatHindersIt: a letter that its topic does not take is named, and the others are replayed; a foreign
-// record among the replays stops replaying, not looking.
-func TestReplayPastWhatHindersIt(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, stackOptions{partitions: 2})
-	s.campaign("spring", 100)
-	s.receiver.fails(http.StatusGone, everyRequest)
-	big := make([]byte, 60_000) // that cannot be compressed: replays are
-	_, _ = rand.Read(big)       // never fails, as documented
-	s.publish([]job{{campaign: "spring", id: "big", payload: big}, {campaign: "spring", id: "small"}})
-	d := s.started("one")
-	s.await(30*time.Second, "the dead letters", func() bool { return len(s.dead()) == 2 })
-	d.stop()
-	s.configure(s.ingress, "max.message.bytes", "20000")
-	s.await(10*time.Second, "the big letter to be refused", func() bool {
-		out, err := s.try("dead", "replay", "--again", "--job-id", "big")
-		return exitCode(err) == 1 && strings.Contains(out, "pacer: replay: 1 left out: larger than max.message.bytes of their topic: ") &&
-			strings.Contains(out, "bytes, for "+s.ingress)
-	})
-	if out, err := s.try("dead", "replay", "--again"); exitCode(err) != 1 || !strings.Contains(out, "2 dead letters match, 1 replayed") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	answer, err := s.client.Produce(t.Context(), &kafka.ProduceRequest{
-		Topic: s.prefix + "replays", RequiredAcks: kafka.RequireAll,
-		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("foreign"))}),
-	})
-	if err != nil || answer.Error != nil {
-		t.Fatal(err, answer.Error)
-	}
-	for _, args := range [][]string{{"dead", "list"}, {"dead", "show", "big"}} {
-		if out, err := s.try(args...); err != nil || !strings.Contains(out, "is not pacer's") || !strings.Contains(out, "HTTP 410") {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-	}
-	if out, err := s.try("dead", "replay"); exitCode(err) != 1 || !strings.Contains(out, "is not pacer's") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
 // replays runs `dead replay` and returns a check of what it says.
 func (s *stack) replays(flags ...string) func(t *testing.T, matched, replayed, before int) {
 	s.t.Helper()
@@ -208,40 +160,5 @@ func (s *stack) replays(flags ...string) func(t *testing.T, matched, replayed, b
 		if said.Matched != matched || said.Replayed != replayed || said.Before != before {
 			t.Errorf("dead replay %v says\n%s", flags, out)
 		}
-	}
-}
-
-// interruptReplay starts a slow replay and stops it as Ctrl-C does when more jobs have arrived than before.
-func (s *stack) interruptReplay(campaign string, before int) {
-	s.t.Helper()
-	cmd := exec.Command(s.binary, "dead", "replay", "--config", s.config(), "--campaign", campaign, "--rate", "2")
-	cmd.Env = environment()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	noError(s.t, cmd.Start())
-	s.await(20*time.Second, "some of "+campaign, func() bool { n, _ := s.receiver.accepted(campaign); return n > before })
-	_ = cmd.Process.Signal(syscall.SIGINT)
-	err := cmd.Wait()
-	if exitCode(err) != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "interrupted after") ||
-		!strings.Contains(stderr.String(), "run the same command again") {
-		s.t.Errorf("an interrupted replay ended with %v and said %q", err, stderr.String())
-	}
-}
-
-// checkReplayed looks at the replayed records of spring: whole, and without a past.
-func (s *stack) checkReplayed(payload string) {
-	s.t.Helper()
-	replayed := 0
-	s.eachIn(s.ingress, func(r delivery.Record) {
-		if r.Header("pacer-replayed-from") == "" || r.Header("pacer-campaign") != "spring" {
-			return
-		}
-		replayed++
-		if string(r.Value) != payload || r.Header("x-mine") != "\x00\x01" || r.Header("pacer-reason")+r.Header("pacer-attempt") != "" {
-			s.t.Errorf("replayed %q with %q", r.Value, r.Headers)
-		}
-	})
-	if replayed != 40 {
-		s.t.Errorf("%d records of spring were replayed", replayed)
 	}
 }

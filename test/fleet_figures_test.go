@@ -18,12 +18,12 @@ func (d *daemon) ask(path string, into any) {
 	d.s.unmarshal(string(d.body("/api/v1"+path)), into)
 }
 
-// TestFiguresOfTheFleet: two daemons tell what they have sent to a receiver that is slow and fails some jobs, as each of them shows. The
+// TestFiguresOfTheFleet: two daemons tell what they have sent to a receiver that is slow and fails some jobs, as each of them shows, and `pacer top`. The
 // receiver counts; a figure is what it was up to four seconds ago, over the time since its daemon started, or a minute; that of
 // each class is of the same time.
 func TestFiguresOfTheFleet(t *testing.T) {
 	t.Parallel()
-	const jobs, slow, old = 1200, 60 * time.Millisecond, 4 * time.Second
+	const jobs, slow, old = 3000, 60 * time.Millisecond, 4 * time.Second
 	s := newStack(t, stackOptions{partitions: 4, lanes: 4, settings: `retry: {initial: 500ms}`})
 	s.receiver.answersAfter("", slow)
 	s.receiver.fails(http.StatusInternalServerError, func(a arrival) bool { return strings.HasSuffix(a.id, "7") && a.attempt <= 1 })
@@ -34,6 +34,16 @@ func TestFiguresOfTheFleet(t *testing.T) {
 	most := int64(0)
 	var fleet struct{ Daemons []progress.Daemon }
 	var sinks struct{ Sinks []*view.Sink }
+	s.await(20*time.Second, "top to show the rate", func() bool { // daemons exchange their figures every second or two
+		var frame struct {
+			Ready     bool
+			Campaigns []struct {
+				Sent float64 `json:"sent_per_second"`
+			}
+		}
+		s.unmarshal(s.run("top", "--json", "--interval", "1s"), &frame)
+		return frame.Ready && len(frame.Campaigns) == 1 && frame.Campaigns[0].Sent >= 100
+	})
 	s.await(time.Minute, "all jobs to be sent", func() bool {
 		daemons[0].ask("/sinks", &sinks)
 		if f := sinks.Sinks[0].Figures; f != nil {

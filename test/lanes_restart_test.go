@@ -30,10 +30,7 @@ func measureRestart(t *testing.T, table *laneTable) {
 	_, again := s.receiver.accepted("")
 	s.readAgain(table, d, len(ids)*perSecond)
 	s.inMemory(table, d, 256)
-	table.add(t, "sent twice by a graceful stop", fmt.Sprint(again-before), "0", again == before)
-	if again != before {
-		t.Errorf("%d jobs sent twice by a graceful stop", again-before)
-	}
+	table.must(t, "sent twice by a graceful stop", fmt.Sprint(again-before), "0", again == before)
 
 	inFlight := s.buffered()
 	d.kill()
@@ -43,11 +40,7 @@ func measureRestart(t *testing.T, table *laneTable) {
 	time.Sleep(10 * time.Second)
 	_, killed := s.receiver.accepted("")
 	s.readAgain(table, d, len(ids)*perSecond)
-	table.add(t, "sent twice by the kill", fmt.Sprint(killed-again), fmt.Sprintf("at most the %d in flight", inFlight),
-		killed-again <= inFlight)
-	if killed-again > inFlight {
-		t.Errorf("%d jobs sent twice by a kill, %d may have been in flight", killed-again, inFlight)
-	}
+	table.must(t, "sent twice by the kill", fmt.Sprint(killed-again), fmt.Sprintf("at most the %d in flight", inFlight), killed-again <= inFlight)
 
 	s.sql(`UPDATE pacer.campaigns SET sink = 'noted', send_rate = 1000`)
 	began, rest := time.Now(), len(ids)*each-s.receiver.count("")+killed
@@ -59,10 +52,7 @@ func measureRestart(t *testing.T, table *laneTable) {
 	s.inMemory(table, d, 256)
 	sent.noteArrivals(s.receiver.arrivals(""))
 	lost, _ := sent.fates(ids, each)
-	table.add(t, "lost", fmt.Sprint(lost), "0", lost == 0)
-	if lost > 0 {
-		t.Errorf("%d jobs lost", lost)
-	}
+	table.must(t, "lost", fmt.Sprint(lost), "0", lost == 0)
 }
 
 // launchAgain starts the daemon again and returns how long it takes to the first job.
@@ -114,11 +104,8 @@ func measureCancel(t *testing.T, table *laneTable) {
 	})
 	last := s.receiver.arrivals("gone")
 	late := s.between("gone", cancelled+1_000_000, s.receiver.now())
-	table.add(t, fmt.Sprintf("of %d cancelled jobs sent later than 1 s after", jobs), fmt.Sprintf("%d, the last after %.0f ms", late,
+	table.must(t, fmt.Sprintf("of %d cancelled jobs sent later than 1 s after", jobs), fmt.Sprintf("%d, the last after %.0f ms", late,
 		float64(last[len(last)-1].at-cancelled)/1e3), "0", late == 0)
-	if late > 0 {
-		t.Errorf("%d jobs of a cancelled campaign sent", late)
-	}
 	worst, whose, before10 := 2.0, "", 0.0
 	for _, id := range others {
 		was := float64(s.between(id, cancelled-10_000_000, cancelled)) / (10 * perSecond)

@@ -10,10 +10,15 @@ import (
 
 // docs/design.md names the tests of each promise. Here are the parts that no other test shows from outside.
 
-// TestNoJobIsOpenForLong: jobs whose turn is minutes away are committed in ingress after five seconds.
+// TestNoJobIsOpenForLong: jobs whose turn is minutes away are committed in ingress after five seconds, and wait in memory if pacing.max_open_age says so.
 func TestNoJobIsOpenForLong(t *testing.T) {
 	t.Parallel()
 	const partitions, jobs, openFor = 4, 400, 5 * time.Second
+	patient := newStack(t, stackOptions{settings: "pacing: {max_open_age: 1m}"})
+	patient.campaign("slow", 1)
+	d := patient.started("patient")
+	patient.publish(ofCampaign("slow", 0, 40))
+	patient.await(20*time.Second, "the first job", func() bool { return patient.receiver.count("slow") > 0 })
 	s := newStack(t, stackOptions{partitions: partitions})
 	s.campaign("slow", 1)
 	s.startTwo()
@@ -33,6 +38,9 @@ func TestNoJobIsOpenForLong(t *testing.T) {
 		t.Errorf("%d jobs at 1/s were sent meanwhile", n)
 	}
 	s.withinBound("slow", 1)
+	if n := d.metric(`pacer_jobs_settled_total{campaign="slow",outcome="requeued"}`); n > 0 {
+		t.Errorf("%v jobs left for a lane, though they may be open for a minute", n)
+	}
 }
 
 // TestOneTopicDoesNotSlowAnother: a backlog of minutes in one ingress topic, and a campaign at its rate in another one.

@@ -134,29 +134,6 @@ func (s *stack) checkEvents(jobs []job) {
 	}
 }
 
-// TestNoResultsUnlessWanted: without kafka.results there is neither a topic nor a metric.
-func TestNoResultsUnlessWanted(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, stackOptions{})
-	s.campaign("c", 100)
-	s.publish(ofCampaign("c", 0, 50))
-	d := s.started("one")
-	s.await(10*time.Second, "every job to be settled", func() bool {
-		return d.metric(`pacer_jobs_settled_total{campaign="c",outcome="delivered"}`) == 50
-	})
-	d.dump()
-	if strings.Contains(d.log.String(), "pacer_results") {
-		t.Error("metrics of results that nobody wants")
-	}
-	meta, err := s.client.Metadata(t.Context(), &kafka.MetadataRequest{})
-	noError(t, err)
-	for _, topic := range meta.Topics {
-		if topic.Name == s.prefix+"results" {
-			t.Error("a topic of results that nobody wants")
-		}
-	}
-}
-
 // losesNoResult is the second half of TestKilledBroker: the daemon is killed as well, and comes back.
 func (s *stack) losesNoResult(d *daemon, jobs []job) {
 	s.t.Helper()
