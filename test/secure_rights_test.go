@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,14 +80,4 @@ func without(entries []kafka.ACLEntry, resource kafka.ResourceType, prefix strin
 	return slices.DeleteFunc(slices.Clone(entries), func(e kafka.ACLEntry) bool {
 		return e.ResourceType == resource && strings.HasPrefix(e.ResourceName, prefix) && e.Operation == operation
 	})
-}
-
-// TestDocumentedRightsAreRead needs no services.
-func TestDocumentedRightsAreRead(t *testing.T) {
-	d := readDocumented(t)
-	for who, least := range map[string]int{forDaemons: 5, forMigrate: 4, forPeople: 4} {
-		if len(d.kafka[who]) < least {
-			t.Errorf("%s has %d rights in Kafka: %s", who, len(d.kafka[who]), fmt.Sprint(d.kafka[who]))
-		}
-	}
 }

@@ -88,13 +88,11 @@ func measurement(ctx context.Context, o *Options, name string, f *flag.FlagSet) 
 		f.BoolVar(&flags.Idle, "idle", false, "without any jobs: what campaigns cost that send nothing")
 		return func() (*Report, error) { return Campaigns(ctx, o, flags) }, nil
 	case "storm":
-		flags := &StormFlags{}
-		f.Uint64Var(&flags.Seed, "seed", 1, "of the rates and instants; the same seed makes the same storm")
-		return func() (*Report, error) { return Storm(ctx, o, flags) }, nil
+		seed := f.Uint64("seed", 1, "of the rates and instants; the same seed makes the same storm")
+		return func() (*Report, error) { return Storm(ctx, o, *seed) }, nil
 	case "stall":
-		flags := &StallFlags{}
-		f.StringVar(&flags.Rate, "rate", "1000", "jobs per second")
-		return func() (*Report, error) { return Stall(ctx, o, flags) }, nil
+		rate := f.String("rate", "1000", "jobs per second")
+		return func() (*Report, error) { return Stall(ctx, o, *rate) }, nil
 	}
 	return nil, fmt.Errorf("no measurement %q; there are pace, campaigns, storm and stall", name)
 }

@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/pacer/pacer/internal/retry"
 )
@@ -34,7 +37,9 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 		return nil, fmt.Errorf("start a daemon: %w", err)
 	}
 	defer output.Close() // the child has its own
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = output, output, childAttributes()
+	cmd.Stdout, cmd.Stderr = output, output
+	// The terminal's signals are kept away from the daemon, which this process stops itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a daemon: %w", err)
 	}
@@ -104,8 +109,23 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Cost is a process's use of resources.
-type Cost struct {
-	CPU time.Duration // user and system time since it was started
-	RSS int64         // bytes resident now
+// Signal sends the daemon a signal, such as SIGSTOP, which stops it like a suspended machine.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal a daemon: %w", err)
+	}
+	return nil
+}
+
+// Cost returns the processor time that the daemon has used since it was started, and the bytes resident now.
+func (p *Process) Cost() (cpu time.Duration, resident int64, err error) {
+	var stat procfs.ProcStat
+	proc, err := procfs.NewProc(p.cmd.Process.Pid)
+	if err == nil {
+		stat, err = proc.Stat()
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("what a daemon costs: %w", err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second)), int64(stat.ResidentMemory()), nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -22,23 +23,20 @@ const (
 	maxStallDaemons = 3
 )
 
-// StallFlags are the flags of `bench stall`.
-type StallFlags struct{ Rate string }
-
 // stall suspends one daemon for a while.
 type stall struct {
 	st     *environment
 	frozen Interval
 }
 
-// Stall is `bench stall`: one daemon that is suspended for two seconds, and one of three.
-func Stall(ctx context.Context, o *Options, flags *StallFlags) (*Report, error) {
-	rate, err := parseRate(flags.Rate)
+// Stall is `bench stall`: one daemon that is suspended for two seconds, and one of three. The rate is in jobs per second.
+func Stall(ctx context.Context, o *Options, perSecond string) (*Report, error) {
+	rate, err := parseRate(perSecond)
 	if err != nil {
 		return nil, err
 	}
 	if slowRate(rate) {
-		return nil, fmt.Errorf("--rate %s is too low to tell a burst from none; use more than %d", flags.Rate, maxSlowRate)
+		return nil, fmt.Errorf("--rate %s is too low to tell a burst from none; use more than %d", perSecond, maxSlowRate)
 	}
 	if err := fits(rate.PerSecond(), int(stallWindow/time.Second)); err != nil {
 		return nil, err
@@ -72,13 +70,13 @@ func (s *stall) freeze(ctx context.Context) (err error) {
 	if retry.Sleep(ctx, stallBegins) != nil {
 		return nil // the caller returns the error of ctx
 	}
-	if err := s.st.daemons[0].Freeze(); err != nil {
+	if err := s.st.daemons[0].Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	s.frozen.From = time.Since(s.st.epoch)
 	_ = retry.Sleep(ctx, stallLasts) // an early end is no error
 	s.frozen.To = time.Since(s.st.epoch)
-	return s.st.daemons[0].Thaw()
+	return s.st.daemons[0].Signal(syscall.SIGCONT)
 }
 
 // facts returns the effects of the stall on the stream. It is pure.

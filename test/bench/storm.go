@@ -25,11 +25,6 @@ const (
 	stormGap = 250 * time.Millisecond
 )
 
-// StormFlags are the flags of `bench storm`.
-type StormFlags struct {
-	Seed uint64 // of the rates; the same seed makes the same storm
-}
-
 // storm is a plan of changes of one campaign's rate, and their times.
 type storm struct {
 	st      *environment
@@ -62,9 +57,9 @@ func (s *storm) units() (n float64) {
 }
 
 // Storm is `bench storm`: a hundred random changes of a rate in ten seconds.
-func Storm(ctx context.Context, o *Options, flags *StormFlags) (*Report, error) {
+func Storm(ctx context.Context, o *Options, seed uint64) (*Report, error) {
 	return o.measure(ctx, stormDaemons, func(st *environment) (*Report, error) {
-		s := newStorm(flags.Seed)
+		s := newStorm(seed)
 		s.st = st
 		campaigns := []campaign{{id: "storm", rate: delivery.PerSecond(stormFirst), sink: sinkHTTP}}
 		run := &trial{st: st, campaigns: campaigns, window: stormWindow, during: s.blow}

@@ -145,12 +145,12 @@ func (r *trial) cost() (time.Duration, error) {
 		if err := p.Alive(); err != nil {
 			return 0, err
 		}
-		c, err := p.Cost()
+		used, resident, err := p.Cost()
 		if err != nil {
 			return 0, err
 		}
-		sum += c.CPU
-		r.run.RSS = max(r.run.RSS, c.RSS)
+		sum += used
+		r.run.RSS = max(r.run.RSS, resident)
 	}
 	return sum, nil
 }
