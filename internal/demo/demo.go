@@ -26,7 +26,7 @@ const (
 
 // Options describe one run of the demo.
 type Options struct {
-	Duration time.Duration // 0 means DefaultDemoDuration
+	Duration time.Duration // 0 means DefaultDuration
 	JSON     bool          // nothing is shown on Stdout, which is for the report
 	Listen   string        // address of the first daemon's /metrics and health; "" for none
 	Stdout   io.Writer     // of both, writes may be concurrent
