@@ -17,7 +17,6 @@ import (
 )
 
 func TestAdminCampaigns(t *testing.T) {
-	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	must(t, a.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }))
 	equal(t, "at first", len(try(a.ListCampaigns(ctx))(t)), 0)
@@ -65,7 +64,6 @@ func TestAdminCampaigns(t *testing.T) {
 }
 
 func TestAdminQuotas(t *testing.T) {
-	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	set := func(change QuotaChange) QuotaRow {
 		t.Helper()
@@ -123,7 +121,6 @@ func TestAdminQuotas(t *testing.T) {
 
 // TestAdminRefuses: one line each, of the right kind, that names the field; nothing is written.
 func TestAdminRefuses(t *testing.T) {
-	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	try(a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}))(t)
 	many := slices.Repeat([]string{"q"}, 17)
@@ -184,27 +181,10 @@ func listQuotas(ctx context.Context, a *Admin) ([]QuotaRow, error) {
 	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]QuotaRow, error) { return queryQuotas(ctx, pool, "") })
 }
 
-// TestTheInstallationIsStored: daemons and the check see what the database is set up for, also when that changes.
-func TestTheInstallationIsStored(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	p, ctx := started(t, Options{DSN: dsn}), t.Context()
-	equal(t, "a new database", p.Snapshot().Installation, delivery.Installation{Shards: 1})
-	m := migrator(t, dsn)
-	for _, want := range []delivery.Installation{
-		{Cluster: "A", Group: "pacer", Prefix: "pacer.", Shards: 1}, {Cluster: "B", Group: "night", Prefix: "night.", Shards: 2},
-	} {
-		must(t, m.Install(ctx, want))
-		eventually(t, "the catalog has it", func() bool { return p.Snapshot().Installation == want })
-		equal(t, "what is found", try(Check(ctx, dsn, Renewal{}))(t).Installation, want)
-	}
-}
-
 // TestOnlyFinishedCampaignsAreDeleted: with their links and progress; their history stays.
 func TestOnlyFinishedCampaignsAreDeleted(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	a, conn := adminOf(t, dsn), connected(t, dsn)
+	dsn, conn := fresh(t)
+	a, ctx := adminOf(t, dsn), t.Context()
 	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}))(t)
 	backlog := func(jobs int) {

@@ -54,8 +54,7 @@ func TestChangesOfCampaigns(t *testing.T) {
 
 // TestRatesOfChanges: a change has the whole rates from before and after it, however the table writes what they are of, and whatever is set later.
 func TestRatesOfChanges(t *testing.T) {
-	t.Parallel()
-	ctx, a := t.Context(), administered(t)
+	a, ctx := administered(t), t.Context()
 	set := []string{"500", "500/15m", "2.5/15m", "2.5/1d", "1/252h"}
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("7")}))(t)
 	for _, rate := range set {
@@ -70,7 +69,6 @@ func TestRatesOfChanges(t *testing.T) {
 // TestActorsAndRevisions: a change names who asked for it and why, and is made only of the campaign that was looked at. So does the record of
 // jobs that were cancelled, by campaign; there is none if they could not be.
 func TestActorsAndRevisions(t *testing.T) {
-	t.Parallel()
 	a, nobody := administered(t), t.Context()
 	alice := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
 	row := try(a.CreateCampaign(nobody, "spring", CampaignChange{Rate: new("500")}))(t)
@@ -107,9 +105,7 @@ func TestActorsAndRevisions(t *testing.T) {
 
 // TestBulkChanges: only campaigns that are going change, and only those that are named.
 func TestBulkChanges(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	a := administered(t)
+	a, ctx := administered(t), t.Context()
 	for _, id := range []string{"a", "b", "c", "other"} {
 		try(a.CreateCampaign(ctx, id, CampaignChange{Rate: new("10")}))(t)
 	}
@@ -210,9 +206,8 @@ func TestFindDestinations(t *testing.T) {
 // that says a revision has every change with it or a lower one. While the transaction is open, other campaigns are created and changed. Changes
 // of quotas, and deletions, take turns, and wait for nothing else.
 func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	first, second := connected(t, dsn), connected(t, dsn)
+	dsn, first := fresh(t)
+	second := connected(t, dsn)
 	run(t, first, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 1), ('b', 1), ('gone', 1)`)
 	run(t, first, `INSERT INTO pacer.quotas (id) VALUES ('q'), ('gone')`)
 	run(t, first, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://a.example/')`)
@@ -221,9 +216,9 @@ func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 	// said is the revision that the daemon says once it has read what is new.
 	said := func(full bool) int64 {
 		t.Helper()
-		must(t, p.load(ctx, full))
-		equal(t, "what is said", testutil.ToFloat64(p.metrics.revision), float64(p.Snapshot().Revision))
-		return p.Snapshot().Revision
+		revision := loaded(t, p, full).Revision
+		equal(t, "what is said", testutil.ToFloat64(p.metrics.revision), float64(revision))
+		return revision
 	}
 	said(true)
 	const ofA, removed = `SELECT revision FROM pacer.campaigns WHERE id = 'a'`, `SELECT removed FROM pacer.revision`
@@ -290,9 +285,8 @@ func TestARevisionHasAllCommitsBelowIt(t *testing.T) {
 // TestChangesAreKeptForAWhile: the oldest rows of the record go as new ones come, also while another transaction deletes
 // some.
 func TestChangesAreKeptForAWhile(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, other := connected(t, dsn), connected(t, dsn)
+	dsn, conn := fresh(t)
+	other := connected(t, dsn)
 	run(t, conn, `UPDATE pacer.store SET changes_kept = '30 days'`)
 	run(t, conn, `INSERT INTO pacer.campaign_changes ("when", who, application, relation, operation, campaign_id)
 SELECT now() - '31 days'::interval, 'x', 'x', 'campaigns', 'update', 'old' FROM generate_series(1, 300)`)

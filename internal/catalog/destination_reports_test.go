@@ -74,6 +74,17 @@ func (s *register) change(id string, mutate func(*delivery.Destination)) {
 	}
 }
 
+// shops adds that many rows, and returns their ids.
+func (s *register) shops(n int) (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range n {
+		ids = append(ids, fmt.Sprint("shop-", i))
+		s.rows[ids[i]] = &delivery.Destination{ID: ids[i], Revision: 1}
+	}
+	return ids
+}
+
 // with calls f while nothing is written.
 func (s *register) with(f func()) {
 	s.mu.Lock()
@@ -179,14 +190,8 @@ func TestReportsWaitForTheStore(t *testing.T) {
 			}
 			return n
 		}
-		var ids []string
-		s.with(func() {
-			s.away = true
-			for i := range 2 * maxReports {
-				ids = append(ids, fmt.Sprint("shop-", i))
-				s.rows[ids[i]] = &delivery.Destination{ID: ids[i], Revision: 1}
-			}
-		})
+		ids := s.shops(2 * maxReports)
+		s.with(func() { s.away = true })
 		r.Fails("hooks", "a", time.Now(), "500")
 		r.Gone("hooks", "b", "410")
 		pass(10 * time.Minute)
@@ -225,9 +230,7 @@ func TestReportsWaitForTheStore(t *testing.T) {
 // TestWhatIsWrittenMakesRoom: what is remembered is bounded, and forgotten once the snapshot shows it. Then others are noted.
 func TestWhatIsWrittenMakesRoom(t *testing.T) {
 	reported(t, func(s *register, r *DestinationReports) {
-		for i := range maxReports {
-			id := fmt.Sprint("shop-", i)
-			s.with(func() { s.rows[id] = &delivery.Destination{ID: id, Revision: 1} })
+		for _, id := range s.shops(maxReports) {
 			r.Fails("hooks", id, time.Now(), "500")
 		}
 		pass(10 * time.Minute)
@@ -325,9 +328,7 @@ func TestASuccessRightAfterAFailureIsWrittenDown(t *testing.T) {
 // TestManyAreDisabledBitByBit, so that no write lasts for long.
 func TestManyAreDisabledBitByBit(t *testing.T) {
 	reported(t, func(s *register, r *DestinationReports) {
-		for i := range 3 * maxEnds {
-			id := fmt.Sprint("shop-", i)
-			s.with(func() { s.rows[id] = &delivery.Destination{ID: id, Revision: 1} })
+		for _, id := range s.shops(3 * maxEnds) {
 			r.Gone("hooks", id, "410")
 		}
 		pass(time.Second / 2)

@@ -56,9 +56,8 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 
 // TestSpreadingWaitsForNobody: a campaign that an operator is about to change is left for the next time.
 func TestSpreadingWaitsForNobody(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), started(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := started(t, Options{DSN: dsn})
 	changed := p.Subscribe()
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, finish_by) SELECT 'c' || n, 5, now() + interval '1 hour' FROM generate_series(1, 2) n`)
 	run(t, conn, `BEGIN`)

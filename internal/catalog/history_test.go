@@ -79,9 +79,8 @@ func holdsHistory(t *testing.T, h historian) {
 }
 
 func TestHistory(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(0, 15) i`)
 	holdsHistory(t, p)
 	run(t, conn, `UPDATE pacer.campaign_progress SET dead = 1 WHERE campaign_id = 'c0'`) // letters were replayed
@@ -95,9 +94,8 @@ func TestHistory(t *testing.T) {
 
 // TestHistoryOfManyCampaigns: however many campaigns send, each minute has what was settled in it.
 func TestHistoryOfManyCampaigns(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, $1) i`, 2*historyBatch+1)
 	run(t, conn, `INSERT INTO pacer.campaign_progress (campaign_id, delivered) SELECT id, 3 FROM pacer.campaigns`)
 	add(t, p)
@@ -111,9 +109,8 @@ func TestHistoryOfManyCampaigns(t *testing.T) {
 // TestHistoryIsPruned: minutes become hours after a day, with their sums, and are gone after eight days. A batch that ends within an hour does
 // no harm.
 func TestHistoryIsPruned(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('a', 5), ('b', 5)`)
 	run(t, conn, `INSERT INTO pacer.campaign_history
 		SELECT id, extract(epoch FROM now())::bigint / 60 - n, 2, 1, n FROM generate_series(0, 9 * 1440 - 1) AS n, pacer.campaigns`)
@@ -152,9 +149,8 @@ func TestHistoryInMemory(t *testing.T) {
 
 // TestPausedFor: those that are paused, and were paused for this reason at last.
 func TestPausedFor(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	admin, conn := adminOf(t, dsn), connected(t, dsn)
+	dsn, conn := fresh(t)
+	admin := adminOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, status) VALUES ('a', 'active'), ('b', 'active'), ('c', 'active'), ('before', 'paused')`)
 	change := func(reason string, status delivery.Status, ids ...string) {
 		t.Helper()

@@ -19,7 +19,7 @@ const (
 	second = int64(1_000_000)
 )
 
-// ledger is that of a catalog with the quotas q and other, and with epoch 1 of shard 0.
+// ledger is that of a catalog with the quotas q and other, and with epoch 1 of shard 0, for a test beside others.
 type ledger struct {
 	*Postgres
 	t    *testing.T
@@ -28,8 +28,8 @@ type ledger struct {
 
 func ledgerOf(t *testing.T) *ledger {
 	t.Helper()
-	dsn := migrated(t)
-	l := &ledger{unstarted(t, Options{DSN: dsn}), t, connected(t, dsn)}
+	dsn, conn := fresh(t)
+	l := &ledger{unstarted(t, Options{DSN: dsn}), t, conn}
 	run(t, l.conn, `INSERT INTO pacer.quotas (id) VALUES ('q'), ('other')`)
 	l.replace(1, "test")
 	return l
@@ -87,7 +87,7 @@ func TestEpochsAreReplaced(t *testing.T) {
 		recorded := delivery.Incarnation{Epoch: step.want, Ahead: step.want, JumpedAt: 2 * step.want}
 		equal(t, fmt.Sprintf("recorded after %+v", step), try(p.Epoch(ctx, step.shard))(t), recorded)
 	}
-	stores := try(adminOf(t, dsn).Snapshot(ctx))(t).Stores
+	stores := loaded(t, p, true).Stores
 	if len(stores) != 2 || stores[0].Before(begun) || stores[1].Before(begun) {
 		t.Errorf("the stores have their data since %v", stores)
 	}
@@ -120,7 +120,6 @@ func TestOneEpochWins(t *testing.T) {
 }
 
 func TestUsageIsRead(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	usage(t, l.conn, "", delivery.Usage{Quota: "q", Minute: 30, Units: 5}, delivery.Usage{Quota: "other", Minute: 31, Units: 2},
 		delivery.Usage{Quota: "other", Minute: 29, Units: 1000})
@@ -137,7 +136,6 @@ func TestUsageIsRead(t *testing.T) {
 }
 
 func TestAnchorsKeepTheLatest(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	at := time.Date(2026, 11, 21, 3, 38, 43, 123456000, time.UTC).UnixMicro()
 	for _, anchors := range [][]delivery.Anchor{
@@ -156,7 +154,6 @@ func TestAnchorsKeepTheLatest(t *testing.T) {
 
 // TestACountIsAddedOnce: what the store has counted enters the ledger as far as it is new, however often and by whomever it is told.
 func TestACountIsAddedOnce(t *testing.T) {
-	t.Parallel()
 	l := ledgerOf(t)
 	for _, step := range []struct {
 		what             string
@@ -196,7 +193,6 @@ func TestACountIsAddedOnce(t *testing.T) {
 
 // TestARestoredLedgerIsCompleted: a database from before the data in force lacks what was written of those before them. Their windows hold it.
 func TestARestoredLedgerIsCompleted(t *testing.T) {
-	t.Parallel()
 	l := ledgerOf(t)
 	for _, step := range []struct {
 		what        string
@@ -224,7 +220,6 @@ func TestARestoredLedgerIsCompleted(t *testing.T) {
 
 // TestAnOlderLedgerIsNotWhole: what has changed since the writer wrote all is not all that an older database lacks.
 func TestAnOlderLedgerIsNotWhole(t *testing.T) {
-	t.Parallel()
 	l := ledgerOf(t)
 	for _, step := range []struct {
 		since, at int64
@@ -236,7 +231,6 @@ func TestAnOlderLedgerIsNotWhole(t *testing.T) {
 
 // TestTakersJoinAndLeave: who takes from which data is known until they leave, and a report is added once.
 func TestTakersJoinAndLeave(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	join := func(node string, epoch, at int64, want map[int]int64) {
 		t.Helper()
@@ -297,7 +291,6 @@ func TestTakersJoinAndLeave(t *testing.T) {
 // TestAnEpochWaitsForWritesUnderTheOneBefore: who records an epoch reads all that was written under the one before, however long its
 // commit takes.
 func TestAnEpochWaitsForWritesUnderTheOneBefore(t *testing.T) {
-	t.Parallel()
 	l := ledgerOf(t)
 	run(t, l.conn, `CREATE FUNCTION pacer.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$`)
 	run(t, l.conn, `CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON pacer.quota_usage DEFERRABLE INITIALLY DEFERRED
@@ -322,7 +315,6 @@ FOR EACH ROW EXECUTE FUNCTION pacer.dawdle()`)
 // TestTheLedgerOfAMonthIsSmall: minutes become hours after a while, and are gone after a longer one, also while others merge and prune. No unit
 // is lost.
 func TestTheLedgerOfAMonthIsSmall(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	const now = 4*usagePage + 17 // which is read in pages, and of which more is pruned, and merged, than three batches
 	const kept, apart = (3*pruneBatch/60 + 17) * 60, (now - 1500) / 60 * 60
@@ -361,7 +353,6 @@ SELECT 'q', m, 'n' || m % 3, 1 FROM generate_series(0, $1::int - 1) m`, now)
 // TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each
 // other nor lose units, and the catalog does not notice.
 func TestLedgersOfManyNodes(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	const nodes, rounds = 4, 20
 	quotas := make([]string, 20)
@@ -419,7 +410,6 @@ func TestLedgersOfManyNodes(t *testing.T) {
 // TestOneQuotasTroubleIsItsOwn: while one quota's row is locked by a delete or a change, the use of others is written, and it is known that the
 // ledger is not complete. With the quota goes what was written of it meanwhile.
 func TestOneQuotasTroubleIsItsOwn(t *testing.T) {
-	t.Parallel()
 	l, ctx := ledgerOf(t), t.Context()
 	person := connected(t, l.options.DSN)
 	write := func(n int64, want bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,14 +15,6 @@ import (
 
 // channel is what the triggers notify.
 const channel = "pacer_catalog"
-
-// request has the catalog read: everything, or what has a higher revision.
-func (p *Postgres) request(everything bool) {
-	if everything {
-		p.readAll.Store(true)
-	}
-	p.wake.Send()
-}
 
 // listen keeps one connection listening until ctx ends, and turns notifications into requests to read. It closes attempted
 // once the first LISTEN has succeeded or failed.
@@ -40,7 +31,7 @@ func (p *Postgres) listen(ctx context.Context, attempted chan<- struct{}) {
 				failures = 0
 			}
 			// The loader finds out, and reports, whether only this connection is lost or the whole database.
-			p.request(false)
+			p.wake.Send()
 		}
 		_ = retry.Sleep(ctx, backoff.Delay(failures+1))
 	}
@@ -91,7 +82,7 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 		p.metrics.listening.Set(0)
 	}()
 	// Changes committed before LISTEN were not announced.
-	p.request(false)
+	p.wake.Send()
 	for {
 		limited, stop := context.WithTimeout(ctx, max(deafPolls*p.options.PollInterval, deafLeast))
 		notification, err := conn.WaitForNotification(limited)
@@ -100,18 +91,11 @@ func (p *Postgres) hear(ctx context.Context, conn *pgx.Conn, own string) (heard 
 			return heard
 		}
 		if notification.Channel != own {
-			p.request(!namesRow(notification.Payload))
+			p.wake.Send() // revisions say which rows have changed, and whether some are gone
 		} else if !heard {
 			heard = true
 			p.listening.Store(true)
 			p.metrics.listening.Set(1)
 		}
 	}
-}
-
-// namesRow reports whether the payload of a notification is "<table> <id>", so that a read by revision finds the change. After any other,
-// such as "<table>" alone for rows that were removed, everything is read.
-func namesRow(payload string) bool {
-	table, _, row := strings.Cut(payload, " ")
-	return row && (table == "campaigns" || table == "quotas" || table == "destinations")
 }

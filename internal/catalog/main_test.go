@@ -47,6 +47,14 @@ func migrated(t testing.TB) string {
 	return schema.Database(t)
 }
 
+// fresh is for a test beside others: a database with the schema in it, and a connection to it as a person would open one.
+func fresh(t *testing.T) (dsn string, conn *pgx.Conn) {
+	t.Helper()
+	t.Parallel()
+	dsn = migrated(t)
+	return dsn, connected(t, dsn)
+}
+
 // started makes a catalog on dsn, runs it until the test ends, and waits until it is ready.
 func started(t testing.TB, options Options) *Postgres {
 	t.Helper()
@@ -104,9 +112,10 @@ func value[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (found 
 	return found
 }
 
-// administered is an Admin of a database of its own.
-func administered(t testing.TB) *Admin {
+// administered is for a test beside others: an Admin of a database of its own.
+func administered(t *testing.T) *Admin {
 	t.Helper()
+	t.Parallel()
 	return adminOf(t, migrated(t))
 }
 
@@ -132,6 +141,13 @@ func unstarted(t testing.TB, options Options) *Postgres {
 	p := try(NewPostgres(options))(t)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// loaded has a catalog that does not run read the database: all of it, or what has changed.
+func loaded(t testing.TB, p *Postgres, full bool) *delivery.Snapshot {
+	t.Helper()
+	must(t, p.load(t.Context(), full))
+	return p.Snapshot()
 }
 
 // running makes a catalog and runs it until the test ends.

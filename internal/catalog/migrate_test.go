@@ -12,9 +12,8 @@ import (
 // TestMigratingBlocksNobody: while a session uses a table, a migration waits for it for a moment at a time, since others wait behind, and is made
 // when it can be.
 func TestMigratingBlocksNobody(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	user, observer := connected(t, dsn), connected(t, dsn)
+	dsn, user := fresh(t)
+	ctx, observer := t.Context(), connected(t, dsn)
 	run(t, user, `BEGIN`)
 	run(t, user, `LOCK TABLE `+versionTable)
 	done := make(chan error, 1)

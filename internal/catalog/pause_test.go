@@ -10,9 +10,7 @@ import (
 // TestAPauseEndsByItself: at the instant that its row says, with several daemons once, and no poll comes to help. The record of changes
 // says who did it.
 func TestAPauseEndsByItself(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('night'), ('ever')`)
 	var daemons []*Postgres
 	for range 3 {
@@ -47,7 +45,6 @@ WHERE campaign_id = 'night' AND new ->> 'status' = 'active' AND old ->> 'status'
 
 // TestAPauseThatSomebodyEnds has no end any more, and one that is begun anew has no other.
 func TestAPauseThatSomebodyEnds(t *testing.T) {
-	t.Parallel()
 	a, ctx := administered(t), t.Context()
 	try(a.CreateCampaign(ctx, "spring", CampaignChange{}))(t)
 	active := CampaignChange{Status: new(delivery.StatusActive)}

@@ -63,7 +63,6 @@ type Postgres struct {
 	metrics  *metrics
 
 	wake      retry.Signal          // a read is requested
-	readAll   atomic.Bool           // of everything, not only of what has a higher revision
 	listening atomic.Bool           // written by the listener
 	health    atomic.Pointer[error] // of the last read; written by Run
 
@@ -136,7 +135,7 @@ const refreshPoll = 5 * time.Millisecond
 // Refresh has the database read at once, and returns when the snapshot has what was committed before the call, or ctx ends.
 func (p *Postgres) Refresh(ctx context.Context) {
 	called := time.Now()
-	p.request(false)
+	p.wake.Send()
 	for s := p.Snapshot(); s == nil || !s.LoadedAt.After(called); s = p.Snapshot() {
 		if retry.Sleep(ctx, refreshPoll) != nil {
 			return
@@ -172,7 +171,7 @@ func (p *Postgres) follow(ctx context.Context) {
 			return
 		}
 		// After a failure it is unknown what was missed; a notification then only means that the database is back.
-		full = p.readAll.Swap(false) || failures > 0 || polled && time.Since(p.lastFull) >= fullInterval
+		full = failures > 0 || polled && time.Since(p.lastFull) >= fullInterval
 	}
 }
 

@@ -35,9 +35,7 @@ func hasRate(id string, rate int64) func(*delivery.Snapshot) bool {
 // TestNoUpdateIsLostAtStart commits updates around the start of a catalog: before LISTEN, between LISTEN and the
 // first read, and after. None may be missing, and no poll comes to help.
 func TestNoUpdateIsLostAtStart(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	for round := range int64(25) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
@@ -131,9 +129,7 @@ const endListener = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHER
 // TestListenerBack changes a rate while nothing listens and no poll is near: the load that follows the new LISTEN
 // finds it. Nobody can connect until the rate is changed, or it might listen again before that.
 func TestListenerBack(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring')`)
 	p := started(t, Options{DSN: dsn, PollInterval: time.Hour})
 	changed := p.Subscribe()
@@ -182,9 +178,8 @@ func TestNoStatementHasAName(t *testing.T) {
 
 // TestPollFindsWhatNotificationsMissed: first the listener is lost, and the log says so; then there are no notifications.
 func TestPollFindsWhatNotificationsMissed(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, door := connected(t, dsn), doorOf(t, dsn)
+	dsn, conn := fresh(t)
+	door := doorOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('spring'), ('autumn')`)
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
@@ -208,16 +203,15 @@ func TestPollFindsWhatNotificationsMissed(t *testing.T) {
 	eventually(t, "LoadedAt moves though nothing changed", func() bool { return p.Snapshot().LoadedAt.After(loaded) })
 }
 
-// TestDatabaseGone shuts the door on a running catalog: the last snapshot stays, one line is logged, and it heals.
+// TestDatabaseGone shuts the door on a running catalog: the last snapshot stays, one line is logged, and it heals. Those who wait for the next
+// read do not have it tried more often.
 func TestDatabaseGone(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, door := connected(t, dsn), doorOf(t, dsn)
+	dsn, conn := fresh(t)
+	door := doorOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 5)`)
 	var log journal
 	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond, Logger: log.logger()})
-	changed := p.Subscribe()
-	await(t, p, changed, "the campaign", hasRate("spring", 5))
+	await(t, p, p.Subscribe(), "the campaign", hasRate("spring", 5))
 	door(false)
 	run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	eventually(t, "it is degraded", func() bool { return p.Healthy() != nil })
@@ -226,10 +220,17 @@ func TestDatabaseGone(t *testing.T) {
 	}
 	refused(t, ErrUnreachable, "")(p.LoadPositions(t.Context(), "pacer"))
 	failures := testutil.ToFloat64(p.metrics.failures)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	p.Refresh(ctx)
+	if tries := testutil.ToFloat64(p.metrics.failures) - failures; tries > 15 {
+		t.Errorf("%g tries within a second", tries)
+	}
 	eventually(t, "it keeps trying", func() bool { return testutil.ToFloat64(p.metrics.failures) >= failures+3 })
 	door(true)
 	run(t, conn, setRate, "spring", 6)
-	await(t, p, changed, "the change made meanwhile", hasRate("spring", 6))
+	p.Refresh(t.Context())
+	equal(t, "the change made meanwhile is there", hasRate("spring", 6)(p.Snapshot()), true)
 	eventually(t, "it is healthy", func() bool { return p.Healthy() == nil })
 	eventually(t, "the recovery is logged", func() bool { return log.count("catalog can be read again") == 1 })
 	if n := log.count("level=WARN msg=\"catalog cannot be read"); n < 1 || n > 2 { // the cut and the refusal may differ
@@ -237,32 +238,9 @@ func TestDatabaseGone(t *testing.T) {
 	}
 }
 
-// TestRefreshingIsNoHurry: while the database cannot be read, those who wait for the next read do not have it tried more often.
-func TestRefreshingIsNoHurry(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, door := connected(t, dsn), doorOf(t, dsn)
-	p := started(t, Options{DSN: dsn, PollInterval: 50 * time.Millisecond})
-	door(false)
-	run(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	eventually(t, "it is degraded", func() bool { return p.Healthy() != nil })
-	failures := testutil.ToFloat64(p.metrics.failures)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	p.Refresh(ctx)
-	if tries := testutil.ToFloat64(p.metrics.failures) - failures; tries > 15 {
-		t.Errorf("%g tries within a second", tries)
-	}
-	door(true)
-	p.Refresh(t.Context())
-	must(t, p.Healthy())
-}
-
 // TestHowLongTheDatabaseDidNotAnswer is said as it was, also where the caller has less patience.
 func TestHowLongTheDatabaseDidNotAnswer(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `BEGIN`)
 	run(t, conn, `LOCK TABLE pacer.campaigns, pacer.positions`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -291,16 +269,13 @@ func TestOldSchema(t *testing.T) {
 	await(t, p, changed, "it is ready", func(*delivery.Snapshot) bool { return true })
 	equal(t, "lines with the remedy", log.count("pacer migrate up"), 1)
 	run(t, connected(t, dsn), `DELETE FROM `+versionTable+` WHERE version_id = $1`, newestVersion())
-	p.request(true)
-	eventually(t, "it reports the older schema", func() bool { return errors.Is(p.Healthy(), ErrSchema) })
+	line(t, unstarted(t, Options{DSN: dsn}).load(t.Context(), true), ErrSchema, "")
 }
 
 // TestUnusableRows brings rows past the triggers, as a restored dump may: they are held, everything else loads, and
 // each is logged once per revision.
 func TestUnusableRows(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `SELECT setval('pacer.revisions', 100)`)
 	run(t, conn, `SET session_replication_role = replica`)
 	campaigns := map[string]string{
@@ -339,8 +314,8 @@ func TestUnusableRows(t *testing.T) {
 ('q-zone', '1 day', 1, 'fixed', 'day@Nowhere'), ('q-length', '30 days', 1, 'fixed', 'month'), ('q-log', '1 day', 10001, 'log', null),
 ('q-even', '1 day', 68719476737, 'sliding', null)`)
 	var log journal
-	p := started(t, Options{DSN: dsn, Logger: log.logger()})
-	s := p.Snapshot()
+	p := unstarted(t, Options{DSN: dsn, Logger: log.logger()})
+	s := loaded(t, p, true)
 	for id, c := range s.Campaigns {
 		usable := id == "good" || id == "start"
 		if (c.Invalid == "") != usable || strings.Contains(c.Invalid, "\n") {
@@ -354,13 +329,12 @@ func TestUnusableRows(t *testing.T) {
 	equal(t, "destinations that are listed", len(try(a.DestinationsAfter(t.Context(), "", 10))(t)), 1)
 	held := len(campaigns) + len(quotas) // with orphan and spa ce, without the two that can be used
 	equal(t, "campaigns", len(s.Campaigns), held+2)
-	p.request(true)
-	eventually(t, "it was read again", func() bool { return p.Snapshot() != s })
+	loaded(t, p, true)
 	equal(t, "lines", log.count("campaign is held"), held)
 	run(t, conn, `SET session_replication_role = origin`)
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'revision'`) // nothing is newer than that
 	run(t, conn, `UPDATE pacer.campaigns SET status = 'active' WHERE id = 'status'`)
-	eventually(t, "the campaign is usable again", func() bool { return p.Snapshot().Campaign("status").Invalid == "" })
+	equal(t, "the fault of a campaign that is usable again", loaded(t, p, false).Campaign("status").Invalid, "")
 }
 
 // TestWrongDSN: one clear line, before anything is connected, and never the password.
@@ -407,9 +381,7 @@ func parsed(t testing.TB, dsn string) *url.URL {
 
 // TestCampaignsWithoutASinkAreCounted: as long as they have jobs to send.
 func TestCampaignsWithoutASinkAreCounted(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, sink, status) VALUES ('fine', null, 'active'), ('typo', 'typo', 'active'),
 ('paused', 'typo', 'paused'), ('over', 'typo', 'cancelled')`)
 	p := started(t, Options{DSN: dsn, HasSink: func(name string) bool { return name == "" }})
@@ -421,27 +393,20 @@ func TestCampaignsWithoutASinkAreCounted(t *testing.T) {
 // TestAFullLoadCompares: rows that are as they were stay the same campaigns, and no reader is woken for them. Changes without a revision
 // are found.
 func TestAFullLoadCompares(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q1'), ('q2')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q1', '1 minute', 5), ('q2', '1 hour', 7)`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, sink) SELECT 'c' || i, i, 'receiver' FROM generate_series(1, 50) i`)
 	run(t, conn, `INSERT INTO pacer.campaign_quotas SELECT 'c' || i, 'q1' FROM generate_series(1, 10) i`)
 	p := unstarted(t, Options{DSN: dsn})
 	woken := p.Subscribe()
-	load := func(full bool) *delivery.Snapshot {
-		t.Helper()
-		must(t, p.load(t.Context(), full))
-		return p.Snapshot()
-	}
 	changed := func(s, since *delivery.Snapshot) []string { return slices.Sorted(s.Changed(since)) }
-	first := load(true)
+	first := loaded(t, p, true)
 	<-woken
 	if len(first.Campaigns) != 50 || len(first.Campaigns["c3"].Quotas) != 1 || first.Campaigns["c3"].Sink != "receiver" {
 		t.Fatalf("%d campaigns, c3 %+v", len(first.Campaigns), first.Campaigns["c3"])
 	}
-	again := load(true)
+	again := loaded(t, p, true)
 	if !maps.Equal(first.Campaigns, again.Campaigns) || !maps.Equal(first.Quotas, again.Quotas) || len(woken) != 0 ||
 		len(changed(again, first)) != 0 || !again.LoadedAt.After(first.LoadedAt) {
 		t.Errorf("a load of what was known changes %v, and wakes %d", changed(again, first), len(woken))
@@ -451,8 +416,8 @@ func TestAFullLoadCompares(t *testing.T) {
 	run(t, conn, `DELETE FROM pacer.campaigns WHERE id = 'c21'`)
 	run(t, conn, `INSERT INTO pacer.campaign_quotas VALUES ('c22', 'q2')`)
 	run(t, conn, `UPDATE pacer.quota_windows SET max_units = 6 WHERE quota_id = 'q1'`)
-	equal(t, "changes without a revision", changed(load(false), first), nil)
-	s := load(true)
+	equal(t, "changes without a revision", changed(loaded(t, p, false), first), nil)
+	s := loaded(t, p, true)
 	if got := changed(s, first); len(got) != 13 || s.Campaigns["c20"].Rate != delivery.PerSecond(7000) || s.Campaigns["c21"] != nil ||
 		s.Campaigns["c22"].Quotas[0] != s.Quotas["q2"] || s.Quotas["q2"] != first.Quotas["q2"] || s.Campaigns["c3"].Quotas[0].Windows[0].Limit != 6 {
 		t.Errorf("changed %v: %+v", got, s.Campaigns["c22"])

@@ -14,9 +14,8 @@ import (
 // TestProgressAddsUp: what several daemons save at once of campaigns and destinations adds up, and outlooks replace each other. Replayed letters
 // leave the counts, a row that is deleted takes them along, and nothing makes no row.
 func TestProgressAddsUp(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn, p, a := connected(t, dsn), unstarted(t, Options{DSN: dsn}), adminOf(t, dsn)
+	dsn, conn := fresh(t)
+	ctx, p, a := t.Context(), unstarted(t, Options{DSN: dsn}), adminOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, expected_total) SELECT 'c' || i, 5, 100 + i FROM generate_series(0, 49) i`)
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) SELECT 'd' || i, 'https://shop.example/' FROM generate_series(0, 49) i`)
 	one := delivery.Settled{
@@ -103,9 +102,8 @@ func TestProgressAddsUp(t *testing.T) {
 
 // TestTheLastAnswersAreKept: ten of all daemons, the newest first, whichever saves last, and whatever they say.
 func TestTheLastAnswersAreKept(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
 	a := adminOver(p)
 	run(t, conn, `INSERT INTO pacer.destinations (id, url) VALUES ('shop', 'https://shop.example/')`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('shop', 5)`)
@@ -146,9 +144,8 @@ func TestTheLastAnswersAreKept(t *testing.T) {
 // TestProgressIsSavedWholeOrNotAtAll: what comes before an error, in an earlier statement, does not count again when all is
 // tried again.
 func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn, p := connected(t, dsn), unstarted(t, Options{DSN: dsn})
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) SELECT 'c' || i, 5 FROM generate_series(1, 2 * $1::int) i`, progressBatch)
 	list := make([]delivery.Progress, 0, 2*progressBatch)
 	for i := range 2 * progressBatch {

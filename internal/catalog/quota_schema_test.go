@@ -12,8 +12,7 @@ import (
 
 // TestWindowsAndLinksNumberTheirRows: changes of windows and links number their quotas and campaigns, and no others.
 func TestWindowsAndLinksNumberTheirRows(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) SELECT 'c' || g FROM generate_series(1, 9) g`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 20) g`)
 	run(t, conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) SELECT 'q' || g, '1 minute', 5 FROM generate_series(1, 20) g`)
@@ -41,8 +40,7 @@ func TestWindowsAndLinksNumberTheirRows(t *testing.T) {
 
 // TestAQuotaThatChangesItsStoreNumbersItsCampaigns: their slots move to another shard, if there are several.
 func TestAQuotaThatChangesItsStoreNumbersItsCampaigns(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('linked'), ('other')`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('q')`)
 	run(t, conn, `INSERT INTO pacer.campaign_quotas (campaign_id, quota_id) VALUES ('linked', 'q')`)
@@ -60,11 +58,11 @@ func TestAQuotaThatChangesItsStoreNumbersItsCampaigns(t *testing.T) {
 	}
 }
 
-// TestShards: new quotas are spread over the shards there are, stay where they are, and hold their shard.
+// TestShards: new quotas are spread over the shards there are, stay where they are, and hold their shard. Daemons and the check see what the
+// database is set up for.
 func TestShards(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	a := adminOf(t, dsn)
+	dsn, conn := fresh(t)
+	a, ctx := adminOf(t, dsn), t.Context()
 	p := started(t, Options{DSN: dsn})
 	changed := p.Subscribe()
 	place := func(prefix string) (perShard [4]int) {
@@ -76,12 +74,14 @@ func TestShards(t *testing.T) {
 		return perShard
 	}
 	equal(t, "on one shard", place("one"), [4]int{40})
-	m := migrator(t, dsn)
-	must(t, m.Install(ctx, delivery.Installation{Shards: 4}))
+	equal(t, "a new database", p.Snapshot().Installation, delivery.Installation{Shards: 1})
+	m, four := migrator(t, dsn), delivery.Installation{Cluster: "A", Group: "pacer", Prefix: "pacer.", Shards: 4}
+	must(t, m.Install(ctx, four))
+	eventually(t, "the catalog has it", func() bool { return p.Snapshot().Installation == four })
+	equal(t, "what is found", try(Check(ctx, dsn, Renewal{}))(t).Installation, four)
 	if got := place("four"); slices.Min(got[:]) < 3 {
 		t.Errorf("on four shards: %v", got)
 	}
-	conn := connected(t, dsn)
 	run(t, conn, `INSERT INTO pacer.quotas (id, shard) VALUES ('chosen', 3)`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) VALUES ('placed')`)
 	s := await(t, p, changed, "all quotas", func(s *delivery.Snapshot) bool { return s.Quotas["placed"] != nil })
@@ -98,16 +98,14 @@ func TestShards(t *testing.T) {
 
 // TestAKeyMayBeHeldForEver, or to a year that few can write, and what is set for others is read as well.
 func TestAKeyMayBeHeldForEver(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
+	ctx := t.Context()
 	run(t, conn, `INSERT INTO pacer.quotas (id, per) VALUES ('cap', 'to')`)
 	run(t, conn, `INSERT INTO pacer.quota_windows VALUES ('cap', '1 day', 5)`)
 	run(t, conn, `INSERT INTO pacer.quota_keys (quota_id, key, windows, held_until) VALUES
 ('cap', '1', null, 'infinity'), ('cap', '2', null, '20000-01-01'), ('cap', '3', null, '-infinity'), ('cap', '1234', '1/1d', null)`)
 	p := unstarted(t, Options{DSN: dsn})
-	must(t, p.load(ctx, true))
-	keys, late := p.Snapshot().Quotas["cap"].Keys, time.Now().AddDate(1000, 0, 0)
+	keys, late := loaded(t, p, true).Quotas["cap"].Keys, time.Now().AddDate(1000, 0, 0)
 	if !keys["1"].HeldUntil.After(late) || !keys["2"].HeldUntil.After(late) || !keys["3"].HeldUntil.IsZero() || len(keys["1234"].Windows) != 1 {
 		t.Errorf("%+v", keys)
 	}
@@ -118,10 +116,8 @@ func TestAKeyMayBeHeldForEver(t *testing.T) {
 
 // TestTheQuotasOfACampaignLiveInOneShard: what would divide them is refused, whichever way it comes.
 func TestTheQuotasOfACampaignLiveInOneShard(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	a := adminOf(t, dsn)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
+	a, ctx := adminOf(t, dsn), t.Context()
 	run(t, conn, `UPDATE pacer.store SET shards = 4`)
 	run(t, conn, `INSERT INTO pacer.quotas (id, shard, mode) VALUES
 ('a', 1, 'strict'), ('b', 2, 'shadow'), ('c', 1, 'strict'), ('d', 2, 'strict'), ('soft', 3, 'eventual')`)

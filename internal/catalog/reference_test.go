@@ -44,8 +44,7 @@ FROM pg_proc WHERE pronamespace = 'pacer'::regnamespace AND obj_description(oid,
 
 // TestThePageOfTablesIsWhatMigrationsMake compares docs/reference/tables.md with a migrated database. Each table and column has a comment.
 func TestThePageOfTablesIsWhatMigrationsMake(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	page, own := bytes.NewBufferString(tablesHead), &bytes.Buffer{}
 	var table, about, column, kind, preset, comment, last string
 	var key bool

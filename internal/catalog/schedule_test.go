@@ -12,9 +12,7 @@ import (
 
 // TestSchedulesReachSnapshots: the columns arrive as what delivery keeps, and go again.
 func TestSchedulesReachSnapshots(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	p := started(t, Options{DSN: dsn})
 	changed := p.Subscribe()
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate, send_per, time_zone, active_hours, ramp) VALUES ('spring', 600, '1 minute',
@@ -41,8 +39,7 @@ func TestSchedulesReachSnapshots(t *testing.T) {
 
 // TestRampSince: a ramp begins when it is set or changed, or when it is told to, and at no other time.
 func TestRampSince(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	since := func() *time.Time {
 		return value[*time.Time](t, conn, `SELECT ramp_since FROM pacer.campaigns WHERE id = 'c'`)
 	}
@@ -95,20 +92,15 @@ func TestARampThatLeadsNowhereHoldsItsCampaign(t *testing.T) {
 	}
 }
 
-// campaignOf is a campaign as daemons see it.
-func campaignOf(t *testing.T, a *Admin, id string) *delivery.Campaign {
-	t.Helper()
-	return try(a.Snapshot(t.Context()))(t).Campaign(id)
-}
-
 // TestAdminSchedules: what the commands set is what daemons read.
 func TestAdminSchedules(t *testing.T) {
-	t.Parallel()
-	a, ctx := administered(t), t.Context()
+	dsn, _ := fresh(t)
+	p, ctx := unstarted(t, Options{DSN: dsn}), t.Context()
+	a := adminOver(p)
 	hours := try(notation.ParseHours("mon-fri 09:00-21:00"))(t)
 	ramp := try(notation.ParseRamp("start=10,factor=1.5,every=1m"))(t)
 	row := try(a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("100/m"), ActiveHours: &hours, TimeZone: new("Europe/Moscow"), Ramp: &ramp}))(t)
-	c := campaignOf(t, a, "c")
+	c := loaded(t, p, true).Campaign("c")
 	if notation.FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || notation.FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
 		c.Invalid != "" || c.Ramp.Per != time.Minute || c.Hours == nil || c.Rate.String() != "1.6666666666666667/s" {
 		t.Errorf("%+v, %+v", row, c)
@@ -124,14 +116,15 @@ func TestAdminSchedules(t *testing.T) {
 
 // TestRecipientsZones: the columns arrive as hours of each recipient and minutes of the receiving service.
 func TestRecipientsZones(t *testing.T) {
-	t.Parallel()
-	a, ctx := administered(t), t.Context()
+	dsn, _ := fresh(t)
+	p, ctx := unstarted(t, Options{DSN: dsn}), t.Context()
+	a := adminOver(p)
 	hours := try(notation.ParseHours("10:00-20:00"))(t)
 	change := CampaignChange{Rate: new("100"), ActiveHours: &hours, TimeZone: new(delivery.ZoneRecipient), AvoidMinutes: new("0,30")}
 	refused(t, ErrInvalid, "time_zone_missing is needed")(a.CreateCampaign(ctx, "c", change))
 	change.ZoneMissing = new("Europe/Moscow")
 	row := try(a.CreateCampaign(ctx, "c", change))(t)
-	moscow := campaignOf(t, a, "c")
+	moscow := loaded(t, p, true).Campaign("c")
 	if moscow.Invalid != "" || moscow.Local == nil || moscow.Hours == nil || moscow.Zone.String() != "Europe/Moscow" || row.AvoidMinutes != "0,30" {
 		t.Fatalf("%+v, %+v", row, moscow)
 	}
@@ -140,11 +133,11 @@ func TestRecipientsZones(t *testing.T) {
 		t.Error("the campaign itself is closed near the minutes to avoid, and at no other time")
 	}
 	try(a.SetCampaign(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}))(t)
-	if hold := campaignOf(t, a, "c"); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
+	if hold := loaded(t, p, true).Campaign("c"); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
 		t.Errorf("%+v", hold)
 	}
 	try(a.SetCampaign(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
-	if tokyo := campaignOf(t, a, "c"); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
+	if tokyo := loaded(t, p, true).Campaign("c"); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
 		t.Errorf("%+v", tokyo)
 	}
 	windows := try(ParseWindows("3/1d:fixed:day@recipient"))(t)

@@ -14,8 +14,7 @@ import (
 
 // TestNonsenseIsRefused holds the tables, not the commands, to a clear message and a remedy for those who write SQL.
 func TestNonsenseIsRefused(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	run(t, conn, `UPDATE pacer.store SET shards = 4`)
 	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('kept')`)
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 16) g`)
@@ -185,8 +184,7 @@ VALUES ('rises', 100, '{"start": 1, "add": 1, "every": "1 minute"}', '[{"from": 
 
 // TestSenseIsAccepted is the other side: what must not be refused.
 func TestSenseIsAccepted(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
 	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 500 WHERE id = 'spring'`)
 	for i, rate := range []string{"0, '1 second'", "2.5, '1 second'", "150, '1 minute'", "1, '1 hour'", "0.000001, '1 second'",
@@ -218,9 +216,7 @@ VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, 
 
 // TestEveryChangeIsKept: who, when, old and new; nothing for a statement that changed nothing.
 func TestEveryChangeIsKept(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connected(t, dsn)
+	dsn, conn := fresh(t)
 	const (
 		count = `SELECT count(*) FROM pacer.campaign_changes`
 		last  = `SELECT concat_ws(' ', who, application, relation, operation, campaign_id, quota_id, old->>'send_rate', new->>'send_rate')
@@ -270,8 +266,7 @@ FROM pacer.campaign_changes ORDER BY change DESC LIMIT 1`
 
 // TestUnchangedRowsKeepTheirRevision: a no-op neither bumps nor announces.
 func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	const revision = `SELECT revision FROM pacer.campaigns WHERE id = 'spring'`
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('spring', 500)`)
 	run(t, conn, `LISTEN `+channel)
@@ -297,9 +292,8 @@ func TestUnchangedRowsKeepTheirRevision(t *testing.T) {
 // TestRowsAreNumberedTogether: what one transaction changes gets revisions in the order of commits, and is recorded once, however many rows it
 // has, and also where it changes a row twice, or another trigger does.
 func TestRowsAreNumberedTogether(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	early, late := connected(t, dsn), connected(t, dsn)
+	dsn, early := fresh(t)
+	late := connected(t, dsn)
 	run(t, early, `SET lock_timeout = '5s'`)
 	run(t, late, `CREATE TEMP TABLE others (id text)`)
 	for table, c := range map[string]struct{ insert, change, recorded string }{

@@ -8,64 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
-	"github.com/pacer/pacer/internal/notation"
 )
-
-func TestWindows(t *testing.T) {
-	t.Parallel()
-	const spelled = "300/1m,5/10s:log,7/1h:fixed,300000/1d:fixed:day@Europe/Moscow,1/31d:fixed:month"
-	want := []delivery.Window{
-		{Span: time.Minute, Limit: 300, Algorithm: "sliding"}, {Span: 10 * time.Second, Limit: 5, Algorithm: "log"},
-		{Span: time.Hour, Limit: 7, Algorithm: "fixed"},
-		{Span: day, Limit: 300000, Algorithm: "fixed", Anchor: "day@Europe/Moscow"},
-		{Span: 31 * day, Limit: 1, Algorithm: "fixed", Anchor: "month"},
-	}
-	equal(t, "windows", try(ParseWindows(" "+strings.ReplaceAll(spelled, ",", " , ")))(t), want)
-	equal(t, "the formatted windows", strings.Join(column(want, notation.FormatWindow), ","), spelled)
-	equal(t, "no windows", try(ParseWindows(" "))(t), []delivery.Window{})
-	for _, text := range []string{
-		"300", "300/", "x/1m", "3.5/1m", "-1/1m", "1/0s", "1/400d", "1/1m:bucket", "1001/1m:log", "1/1m,2/60s", "1/1m,,2/1h", "1000000000000001/1m",
-		"10001/1m:log", "1/1d::day", "1/1d:sliding:day", "1/1d:fixed:noon", "1/1d:fixed:day@Nowhere", "1/30d:fixed:month", "1/1h:fixed:day",
-	} {
-		if windows, err := ParseWindows(text); err == nil {
-			t.Errorf("%q was read as %+v", text, windows)
-		}
-	}
-}
-
-// TestRatesSurviveTheDatabase: what is stored and what formatMicros writes is the same rate again.
-func TestRatesSurviveTheDatabase(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.Int64Range(0, 1_000_000_000_000).Draw(t, "millionths")
-		per := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 90 * time.Second, time.Hour, day, model.MaxSpan}).Draw(t, "per")
-		want, err := delivery.NewRate(n, per)
-		if err != nil {
-			t.Skip(err)
-		}
-		text := notation.FormatMicros(n)
-		if got, err := parseStoredRate(text, per); err != nil || got != want {
-			t.Fatalf("%s per %s: %v, %v; want %v", text, per, got, err, want)
-		}
-		if last := text[len(text)-1]; last == '.' || (last == '0' && n%1_000_000 != 0) {
-			t.Fatalf("trailing zeros: %s", text)
-		}
-	})
-}
-
-func TestHints(t *testing.T) {
-	t.Parallel()
-	for payload, want := range map[string]bool{
-		"campaigns spring": true, "quotas q": true, "destinations d": true,
-		"campaigns": false, "quotas": false, "": false, "something else": false,
-	} {
-		equal(t, payload, namesRow(payload), want)
-	}
-}
 
 func TestExplain(t *testing.T) {
 	t.Parallel()

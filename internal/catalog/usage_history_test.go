@@ -13,9 +13,8 @@ import (
 
 // TestUsageHistory reads back what two daemons wrote over three hours, by the hour and by the half hour.
 func TestUsageHistory(t *testing.T) {
-	t.Parallel()
-	dsn, ctx := migrated(t), t.Context()
-	a, conn := adminOf(t, dsn), connected(t, dsn)
+	dsn, conn := fresh(t)
+	a, ctx := adminOf(t, dsn), t.Context()
 	try(a.SetQuota(ctx, "q", QuotaChange{Windows: new(try(ParseWindows("10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed"))(t))}))(t)
 	midnight := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC) // in Moscow
 	at := func(minutes int, units int64) delivery.Usage {
@@ -70,8 +69,7 @@ func TestWhatIsLeftOfAShortWindowIsNotToldOfOldHours(t *testing.T) {
 
 // TestUsageOfAMonthIsReadByIndex: neither the sums since a minute nor pruning read the whole ledger.
 func TestUsageOfAMonthIsReadByIndex(t *testing.T) {
-	t.Parallel()
-	conn := connected(t, migrated(t))
+	_, conn := fresh(t)
 	run(t, conn, `INSERT INTO pacer.quotas (id) SELECT 'q' || g FROM generate_series(1, 5) g`)
 	run(t, conn, `INSERT INTO pacer.quota_usage SELECT 'q' || q, m, 'n', 1 FROM generate_series(1, 5) q, generate_series(1, 10000) m`)
 	run(t, conn, `ANALYZE pacer.quota_usage`)
