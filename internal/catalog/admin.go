@@ -50,8 +50,7 @@ func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error)
 // CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrExists if
 // the campaign exists.
 func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		set := change.assignment(id)
+	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, set *assignment) error {
 		_, err := tx.Exec(ctx, set.statement(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`), set.values...)
 		var server *pgconn.PgError
 		if errors.As(err, &server) && server.Code == "23505" {
@@ -63,8 +62,7 @@ func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignCh
 
 // SetCampaign changes the fields that change sets and keeps the rest.
 func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
-		set := change.assignment(id)
+	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, set *assignment) error {
 		tag, err := tx.Exec(ctx, set.statement(`UPDATE pacer.campaigns SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = UnknownCampaign(id)
@@ -76,7 +74,7 @@ func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChang
 // SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. The campaign must be active or paused;
 // otherwise the error is ErrOver. Resuming an active campaign gives it a new revision: daemons that hold the campaign themselves then try it again.
 func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx) error {
+	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, _ *assignment) error {
 		set, until := `status = $2, paused_until = $3`, nullable(orZero(change.PausedUntil))
 		if *change.Status == delivery.StatusActive {
 			set += `, revision = revision + 1` // a trigger takes the next one
@@ -123,8 +121,9 @@ func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) 
 
 // changeCampaign runs one change of a campaign's row and links in a transaction.
 func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignChange,
-	write func(context.Context, pgx.Tx) error) (CampaignRow, error) {
-	if err := change.validate(id); err != nil {
+	write func(context.Context, pgx.Tx, *assignment) error) (CampaignRow, error) {
+	set, err := change.assignment(id)
+	if err != nil {
 		return CampaignRow{}, err
 	}
 	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
@@ -135,7 +134,7 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 			err = atRevision(ctx, tx, id, change.AtRevision)
 		}
 		if err == nil {
-			err = write(ctx, tx)
+			err = write(ctx, tx, set)
 		}
 		if err == nil && change.Quotas != nil {
 			err = linkQuotas(ctx, tx, id, *change.Quotas)
@@ -172,7 +171,7 @@ func linkQuotas(ctx context.Context, tx pgx.Tx, campaign string, quotas []string
 WHERE NOT EXISTS (SELECT 1 FROM pacer.quotas WHERE id = wanted) LIMIT 1`, quotas).Scan(&missing)
 	switch {
 	case err == nil:
-		return invalid("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", missing, missing)
+		return inLine(noQuota(missing), ErrInvalid)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}

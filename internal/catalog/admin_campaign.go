@@ -144,11 +144,6 @@ func (c CampaignChange) validate(id string) error {
 	case c.Note != nil && !IsLine(*c.Note):
 		return invalid("note must be one line of at most %d characters, without control characters", maxLine)
 	}
-	if c.Rate != nil {
-		if _, _, err := notation.ParseRate(*c.Rate); err != nil {
-			return invalid("%s", err)
-		}
-	}
 	if err := c.validateSchedule(); err != nil {
 		return invalid("%s", err)
 	}
@@ -230,13 +225,19 @@ func setIf[T, V any](a *assignment, column string, value *T, as func(T) V) {
 	}
 }
 
-func (c CampaignChange) assignment(id string) *assignment {
+// assignment returns what the change sets, or in one line what is wrong with it.
+func (c CampaignChange) assignment(id string) (*assignment, error) {
+	if err := c.validate(id); err != nil {
+		return nil, err
+	}
 	a := assign(id)
 	if c.Rate != nil {
-		if units, per, err := notation.ParseRate(*c.Rate); err == nil { // checked by validate
-			a.set("send_rate", notation.FormatMicros(units))
-			a.set("send_per", per)
+		units, per, err := notation.ParseRate(*c.Rate)
+		if err != nil {
+			return nil, invalid("%s", err)
 		}
+		a.set("send_rate", notation.FormatMicros(units))
+		a.set("send_per", per)
 	}
 	setIf(a, "sink", c.Sink, nullable)
 	setIf(a, "starts_at", c.StartsAt, nullable)
@@ -255,7 +256,7 @@ func (c CampaignChange) assignment(id string) *assignment {
 	setIf(a, "time_zone", c.TimeZone, asIs)
 	setIf(a, "time_zone_missing", c.ZoneMissing, nullable)
 	setIf(a, "avoid_minutes", c.AvoidMinutes, nullable)
-	return a
+	return a, nil
 }
 
 func asIs[T any](v T) T { return v }
@@ -271,13 +272,7 @@ func nullable[T comparable](v T) *T {
 
 func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error) {
 	campaigns, err := queryCampaigns(ctx, q, `WHERE c.id = $1`, id)
-	if err != nil {
-		return CampaignRow{}, err
-	}
-	if len(campaigns) == 0 {
-		return CampaignRow{}, UnknownCampaign(id)
-	}
-	return campaigns[0], nil
+	return only(campaigns, err, UnknownCampaign(id))
 }
 
 func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) ([]CampaignRow, error) {

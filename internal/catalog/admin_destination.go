@@ -253,13 +253,7 @@ func unknownDestination(id string) error {
 
 func oneDestination(ctx context.Context, q querier, id string) (DestinationRow, error) {
 	rows, err := queryDestinations(ctx, q, "g.answers", `WHERE d.id = $1`, id)
-	if err == nil && len(rows) == 0 {
-		err = unknownDestination(id)
-	}
-	if err != nil {
-		return DestinationRow{}, err
-	}
-	return rows[0], nil
+	return only(rows, err, unknownDestination(id))
 }
 
 func queryDestinations(ctx context.Context, q querier, answers, clause string, args ...any) ([]DestinationRow, error) {

@@ -49,13 +49,10 @@ type QuotaChange struct {
 	AtRevision *int64             `json:"-"` // that of the quota before; else the error is ErrStale
 }
 
-// validate returns in one line what is wrong with the id, the wait and the windows. The database checks the rest in as good words.
+// validate returns in one line what is wrong with the id and the windows. The database checks the rest in as good words.
 func (c QuotaChange) validate(id string) error {
 	if !delivery.ValidID(id) {
 		return invalid("quota id %q %s", notation.Shorten(id), delivery.IDRule)
-	}
-	if _, err := c.maxWait(); err != nil {
-		return err
 	}
 	if c.Windows != nil {
 		q := model.WithDefaults(delivery.Quota{Windows: *c.Windows, Per: orZero(c.Per)})
@@ -69,22 +66,20 @@ func (c QuotaChange) validate(id string) error {
 	return nil
 }
 
-// maxWait returns the value of max_wait to be stored; nil is null.
-func (c QuotaChange) maxWait() (*time.Duration, error) {
-	if orZero(c.MaxWait) == "" {
-		return nil, nil //nolint:nilnil // as long as it may
+// assignment returns what the change sets, or in one line what is wrong with it.
+func (c QuotaChange) assignment(id string) (*assignment, error) {
+	if err := c.validate(id); err != nil {
+		return nil, err
 	}
-	d, err := notation.ParseSpan(*c.MaxWait)
-	if err != nil {
-		return nil, invalid("max_wait: %s", err)
-	}
-	return &d, nil
-}
-
-func (c QuotaChange) assignment(id string) *assignment {
 	a := assign(id)
-	if wait, err := c.maxWait(); c.MaxWait != nil && err == nil { // checked by validate
-		a.set("max_wait", wait)
+	if wait := orZero(c.MaxWait); wait != "" {
+		span, err := notation.ParseSpan(wait)
+		if err != nil {
+			return nil, invalid("max_wait: %s", err)
+		}
+		a.set("max_wait", span)
+	} else if c.MaxWait != nil {
+		a.set("max_wait", nil) // as long as it may
 	}
 	setIf(a, "on_store_failure", c.OnStoreFailure, asIs)
 	setIf(a, "mode", c.Mode, asIs)
@@ -94,7 +89,7 @@ func (c QuotaChange) assignment(id string) *assignment {
 	setIf(a, "per", c.Per, asIs)
 	setIf(a, "keyless", c.Keyless, asIs)
 	setIf(a, "count", c.Count, asIs)
-	return a
+	return a, nil
 }
 
 // ParseWindows is notation.ParseWindows with the limits of the schema.
@@ -113,13 +108,14 @@ func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
 
 // SetQuota creates the quota or changes it.
 func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
-	if err := change.validate(id); err != nil {
+	set, err := change.assignment(id)
+	if err != nil {
 		return QuotaRow{}, err
 	}
 	return a.inTurn(ctx, id, func(ctx context.Context, tx pgx.Tx) error {
 		err := change.expect(ctx, tx, id)
 		if err == nil {
-			err = change.write(ctx, tx, id)
+			err = change.write(ctx, tx, id, set)
 		}
 		if err == nil && change.Windows != nil {
 			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(*change.Windows))
@@ -164,7 +160,7 @@ func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 // write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in
 // between. (With ON CONFLICT the triggers would see a new row first, and refuse values that suit only the existing
 // one.)
-func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
+func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string, set *assignment) error {
 	var with *QuotaRow
 	if c.With != nil {
 		other, err := oneQuota(ctx, tx, *c.With)
@@ -173,7 +169,7 @@ func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string) error {
 		}
 		with = &other
 	}
-	set, shard := c.assignment(id), 0
+	shard := 0
 	err := tx.QueryRow(ctx, set.statement(`UPDATE pacer.quotas SET (%s) = ROW (%s) WHERE id = $1 RETURNING shard`), set.values...).Scan(&shard)
 	switch {
 	case err == nil && with != nil && with.Shard != shard:
@@ -226,16 +222,13 @@ func FormatWait(d time.Duration) string {
 	return notation.FormatSpan(d)
 }
 
+func noQuota(id string) string {
+	return fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
+}
+
 func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
-	if err != nil {
-		return QuotaRow{}, err
-	}
-	if len(quotas) == 0 {
-		line := fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
-		return QuotaRow{}, inLine(line, ErrNotFound)
-	}
-	return quotas[0], nil
+	return only(quotas, err, inLine(noQuota(id), ErrNotFound))
 }
 
 func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {

@@ -29,19 +29,9 @@ func Check(ctx context.Context, dsn string, renew Renewal) (Condition, error) {
 	if err != nil {
 		return found, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.limit)
-	defer cancel()
-	conn, err := d.connect(ctx)
-	if err != nil {
-		return found, err
-	}
-	defer closeConn(ctx, conn)
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return found, explain(err)
-	}
-	defer func() { _ = tx.Rollback(ctx) }() // nothing is kept
-	err = explain(found.read(ctx, tx))
+	err = d.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return found.read(ctx, tx) })
+	})
 	if errors.Is(err, ErrSchema) {
 		err = nil
 	}

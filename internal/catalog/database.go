@@ -157,6 +157,18 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx) // the server notices in any case
 }
 
+// connected runs one operation with a connection of its own, within the limit.
+func (d *database) connected(ctx context.Context, operate func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	conn, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	return explain(operate(ctx, conn))
+}
+
 // pool returns the pool, and opens it at the first call.
 func (d *database) pool() (*pgxpool.Pool, error) {
 	d.mu.Lock()
@@ -227,6 +239,17 @@ func list[T any](ctx context.Context, d *database, what string, convert pgx.RowT
 		rows, _ := pool.Query(ctx, sql, args...) // reading the rows returns its error
 		return pgx.CollectRows(rows, convert)
 	})
+}
+
+// only returns the first of the rows, or the error; missing if there are none.
+func only[T any](rows []T, err, missing error) (row T, _ error) {
+	switch {
+	case err != nil:
+		return row, err
+	case len(rows) == 0:
+		return row, missing
+	}
+	return rows[0], nil
 }
 
 // querier is the part of a pool, a connection or a transaction that reading needs.

@@ -89,7 +89,7 @@ func (m *Migrator) Status(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error { return markApplied(ctx, conn, all) })
+	err = m.database.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error { return markApplied(ctx, conn, all) })
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the schema: %w", err)
 	}
@@ -157,7 +157,7 @@ func (m *Migrator) CatchUp(ctx context.Context) (rows int64, err error) {
 // Install stores what the database is set up for. Quotas stay in their shards, so the number of shards may grow: the error is ErrInvalid
 // if a quota would lose its shard. 0 leaves it as it is.
 func (m *Migrator) Install(ctx context.Context, i delivery.Installation) error {
-	return m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return m.database.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `UPDATE pacer.store SET cluster_id = $1, group_id = $2, topic_prefix = $3, shards = coalesce(nullif($4, 0), shards)`,
 			i.Cluster, i.Group, i.Prefix, i.Shards)
 		return err
@@ -166,7 +166,7 @@ func (m *Migrator) Install(ctx context.Context, i delivery.Installation) error {
 
 // Sessions returns the number of sessions of daemons and consoles in the database. A role may see it under any user.
 func (m *Migrator) Sessions(ctx context.Context) (count int, err error) {
-	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = m.database.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()`, daemonApplication).Scan(&count)
 	})
@@ -175,7 +175,7 @@ WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backe
 
 // Wipe removes the schema with everything in it, and reports whether there was one. Views of other schemas that read its tables go with it.
 func (m *Migrator) Wipe(ctx context.Context) (existed bool, err error) {
-	err = m.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = m.database.connected(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT to_regnamespace('pacer') IS NOT NULL`).Scan(&existed); err != nil {
 			return err
 		}
@@ -183,18 +183,6 @@ func (m *Migrator) Wipe(ctx context.Context) (existed bool, err error) {
 		return err
 	})
 	return existed, err
-}
-
-// connected runs one operation with a connection of its own, within the time for a query.
-func (m *Migrator) connected(ctx context.Context, operate func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, m.database.limit)
-	defer cancel()
-	conn, err := m.database.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer closeConn(ctx, conn)
-	return explain(operate(ctx, conn))
 }
 
 // with runs one operation of goose with its own connection pool.

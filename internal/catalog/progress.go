@@ -39,10 +39,9 @@ func (p *Postgres) SaveProgress(ctx context.Context, list []delivery.Progress) e
 
 // AddSettled adds to the settled jobs of campaigns and destinations, or takes jobs out of them: those that are replayed.
 func (a *Admin) AddSettled(ctx context.Context, list []delivery.Progress) error {
-	_, err := read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (none struct{}, err error) {
-		return none, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, list, false) })
+	return a.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return saveProgress(ctx, tx, list, false) })
 	})
-	return err
 }
 
 // saveProgress writes in the order of the keys, so that daemons that save at the same time cannot deadlock.
@@ -160,19 +159,14 @@ func (p *Postgres) loadSettled(ctx context.Context, selected string, ids []strin
 }
 
 // LoadOutlooks returns the outlooks that are stored, except those without a backlog and an end.
-func (p *Postgres) LoadOutlooks(ctx context.Context) (all []delivery.Progress, err error) {
-	var campaign, destination string
-	var b delivery.Backlog
-	var at *time.Time
-	err = p.database.do(ctx, "load progress", func(ctx context.Context, pool *pgxpool.Pool) error {
-		rows, _ := pool.Query(ctx, `
+func (p *Postgres) LoadOutlooks(ctx context.Context) ([]delivery.Progress, error) {
+	return list(ctx, p.database, "load progress", func(row pgx.CollectableRow) (of delivery.Progress, err error) {
+		var at *time.Time
+		var o delivery.Outlook
+		err = row.Scan(&of.Campaign, &of.Destination, &o.Waiting, &o.Retrying, &o.InFlight, &at)
+		o.DoneAt, of.Outlook = orZero(at), &o
+		return of, err
+	}, `
 SELECT campaign_id, '', backlog - retrying - in_flight, retrying, in_flight, done_at FROM pacer.campaign_progress WHERE backlog <> 0 OR done_at IS NOT NULL
 UNION ALL SELECT '', destination_id, waiting, 0, 0, NULL FROM pacer.destination_progress WHERE waiting <> 0`)
-		_, err := pgx.ForEachRow(rows, []any{&campaign, &destination, &b.Waiting, &b.Retrying, &b.InFlight, &at}, func() error {
-			all = append(all, delivery.Progress{Campaign: campaign, Destination: destination, Outlook: &delivery.Outlook{Backlog: b, DoneAt: orZero(at)}})
-			return nil
-		})
-		return err
-	})
-	return all, err
 }
