@@ -286,8 +286,9 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 	})
 }
 
-// TestTheStoreDoesNotAnswer: waiting jobs are shown as held by the store, if their campaign's quotas do not let it go on without, or they wait
-// for the ledger, until it answers again. A campaign that has no series of its own gets none.
+// TestTheStoreDoesNotAnswer: the last figures stand for a while, and are not shown for true any longer. Then waiting jobs are shown as held by
+// the store, if their campaign's quotas do not let it go on without, or they wait for the ledger, until it answers again. A campaign that has no
+// series of its own gets none.
 func TestTheStoreDoesNotAnswer(t *testing.T) {
 	quota := func(policy string) []*delivery.Quota {
 		return []*delivery.Quota{{ID: "q", OnStoreFailure: policy, Windows: []delivery.Window{{Span: time.Second, Limit: 10}}}}
@@ -312,19 +313,24 @@ func TestTheStoreDoesNotAnswer(t *testing.T) {
 			m.opt.Ledger, m.opt.Show = tc.ledger, tc.show
 			m.windows = []delivery.WindowState{{Quota: "q", Remaining: 10}}
 			m.lane(1, 0, "c", 100)
-			held := func(want int) {
+			held := func(want int, shown bool) {
 				t.Helper()
 				m.exchange(t.Context())
 				if n := m.holdings(); n != want || want > 0 && m.since(t, "c", hold.Store).IsZero() {
 					t.Errorf("%s: %d are held, want %d by the store", name, n, want)
 				}
+				figures := [...]bool{m.backlogs() > 0, testutil.CollectAndCount(m.metrics.late) > 0, testutil.CollectAndCount(m.metrics.eta) > 0}
+				if figures != [...]bool{shown, shown, shown && tc.show != ShowNone} {
+					t.Errorf("%s: backlogs, late jobs and times are shown: %t, want %t", name, figures, shown)
+				}
 			}
-			held(0)
+			held(0, true)
 			m.opt.Exchange = broken{}
+			held(0, true)
 			time.Sleep(showFor + time.Second)
-			held(tc.held)
+			held(tc.held, false)
 			m.opt.Exchange = echo{}
-			held(0)
+			held(0, true)
 		})
 	}
 }

@@ -485,25 +485,6 @@ func (broken) Swap(context.Context, string, []byte, func([]Left) []byte) (Summar
 	return Summary{}, errors.New("no connection")
 }
 
-// TestFiguresVanish: without the exchange the last figures stand for a while, and are not shown for true any longer.
-func TestFiguresVanish(t *testing.T) {
-	exchange, _ := overRedis(t)
-	m := newMember("a", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
-	m.lane(1, 0, "c", 100)
-	m.exchange(t.Context())
-	m.opt.Exchange = broken{}
-	m.exchange(t.Context())
-	m.shows(t, "c", 100, 10)
-	m.at = time.Now().Add(-showFor - time.Second)
-	m.exchange(t.Context())
-	if n := m.backlogs() + testutil.CollectAndCount(m.metrics.eta) + testutil.CollectAndCount(m.metrics.late); n != 0 {
-		t.Errorf("%d figures that nobody knows", n)
-	}
-	m.opt.Exchange = exchange
-	m.exchange(t.Context())
-	m.shows(t, "c", 100, 10)
-}
-
 // TestOutagesEnd: an outage of the exchange, and one of the catalog, are one line each when they begin, and one when they are over.
 func TestOutagesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
