@@ -52,9 +52,8 @@ func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error)
 func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
 	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, set *assignment) error {
 		_, err := tx.Exec(ctx, set.statement(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`), set.values...)
-		var server *pgconn.PgError
-		if errors.As(err, &server) && server.Code == "23505" {
-			return inLine(fmt.Sprintf("campaign %s exists already; change it with: pacer campaign set %s", id, id), ErrInvalid, ErrExists)
+		if isTaken(err) {
+			return exists("campaign", id)
 		}
 		return err
 	})
@@ -126,11 +125,8 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 	if err != nil {
 		return CampaignRow{}, err
 	}
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
-		if change.Quotas != nil {
-			err = takeTurn(ctx, tx)
-		}
-		if err == nil && change.AtRevision != nil {
+	return rewrite(ctx, a, id, oneCampaign, change.Quotas != nil, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if change.AtRevision != nil {
 			err = atRevision(ctx, tx, id, change.AtRevision)
 		}
 		if err == nil {
@@ -139,13 +135,27 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 		if err == nil && change.Quotas != nil {
 			err = linkQuotas(ctx, tx, id, *change.Quotas)
 		}
+		return err
+	})
+}
+
+// rewrite makes one change of a row in a transaction, in the turn of writers of quotas if it is about these, and returns the row as it is then.
+func rewrite[T any](ctx context.Context, a *Admin, id string, one func(context.Context, querier, string) (T, error), turn bool,
+	change func(context.Context, pgx.Tx) error) (T, error) {
+	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row T, err error) {
+		if turn {
+			err = takeTurn(ctx, tx)
+		}
+		if err == nil {
+			err = change(ctx, tx)
+		}
 		if err == nil {
 			err = number(ctx, tx)
 		}
 		if err != nil {
-			return CampaignRow{}, err
+			return row, err
 		}
-		return oneCampaign(ctx, tx, id)
+		return one(ctx, tx, id)
 	})
 }
 

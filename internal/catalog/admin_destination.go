@@ -3,14 +3,12 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -224,26 +222,20 @@ func (a *Admin) changeDestination(ctx context.Context, id string, revision *int6
 	if !delivery.ValidID(id) {
 		return DestinationRow{}, invalid("destination id %q %s", notation.Shorten(id), delivery.IDRule)
 	}
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (DestinationRow, error) {
+	return rewrite(ctx, a, id, oneDestination, false, func(ctx context.Context, tx pgx.Tx) error {
 		if revision != nil {
-			if row, err := lockedDestination(ctx, tx, id, revision); err != nil {
-				return row, err
+			if _, err := lockedDestination(ctx, tx, id, revision); err != nil {
+				return err
 			}
 		}
 		tag, err := tx.Exec(ctx, statement, values...)
-		var server *pgconn.PgError
 		switch {
-		case errors.As(err, &server) && server.Code == "23505":
-			err = inLine(fmt.Sprintf("destination %s exists already; change it with: pacer destination set %s", id, id), ErrInvalid, ErrExists)
+		case isTaken(err):
+			return exists("destination", id)
 		case err == nil && tag.RowsAffected() == 0:
-			err = unknownDestination(id)
-		case err == nil:
-			err = number(ctx, tx)
+			return unknownDestination(id)
 		}
-		if err != nil {
-			return DestinationRow{}, err
-		}
-		return oneDestination(ctx, tx, id)
+		return err
 	})
 }
 

@@ -112,7 +112,7 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	if err != nil {
 		return QuotaRow{}, err
 	}
-	return a.inTurn(ctx, id, func(ctx context.Context, tx pgx.Tx) error {
+	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
 		err := change.expect(ctx, tx, id)
 		if err == nil {
 			err = change.write(ctx, tx, id, set)
@@ -124,22 +124,6 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	})
 }
 
-// inTurn makes one change of a quota, in the turn of writers of quotas, and returns the quota as it is then.
-func (a *Admin) inTurn(ctx context.Context, id string, change func(context.Context, pgx.Tx) error) (QuotaRow, error) {
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row QuotaRow, err error) {
-		if err = takeTurn(ctx, tx); err != nil {
-			return row, err
-		}
-		if err = change(ctx, tx); err != nil {
-			return row, err
-		}
-		if err = number(ctx, tx); err != nil {
-			return row, err
-		}
-		return oneQuota(ctx, tx, id)
-	})
-}
-
 // expect checks that the quota has the expected revision, or does not exist. Writers of quotas take turns.
 func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 	if c.Exists == nil && c.AtRevision == nil {
@@ -148,7 +132,7 @@ func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 	row, err := oneQuota(ctx, tx, id)
 	switch {
 	case err == nil && c.Exists != nil && !*c.Exists:
-		return inLine(fmt.Sprintf("quota %s exists already; change it with: pacer quota set %s", id, id), ErrInvalid, ErrExists)
+		return exists("quota", id)
 	case err == nil:
 		return asSeen("quota", id, row.Revision, c.AtRevision)
 	case errors.Is(err, ErrNotFound) && c.AtRevision == nil && !*c.Exists:

@@ -47,7 +47,7 @@ func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration, 
 	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > maxReason {
 		return QuotaRow{}, invalid("reason: say in 1 to %d bytes why the count is adjusted", maxReason)
 	}
-	return a.inTurn(ctx, id, func(ctx context.Context, tx pgx.Tx) error {
+	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
 		row, err := oneQuota(ctx, tx, id)
 		if err != nil {
 			return err
