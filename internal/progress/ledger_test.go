@@ -21,6 +21,7 @@ type shelf struct {
 	fail    error
 	refuses bool // outlooks
 	takes   time.Duration
+	events  chan string // is told of each save, if it is set
 
 	mu     sync.Mutex // guards settled and what follows
 	away   error      // of spreading
@@ -46,6 +47,9 @@ func (s *shelf) SaveProgress(_ context.Context, list []delivery.Progress) error 
 		return errors.New("no outlooks")
 	}
 	time.Sleep(s.takes)
+	if s.events != nil {
+		s.events <- "a save"
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -579,44 +578,34 @@ func TestWhatIsSettledAtOnceIsNotMoving(t *testing.T) {
 	})
 }
 
-// resigning is an exchange whose leader has resigned, or not.
+// resigning is an exchange that tells of a leader that resigns.
 type resigning struct {
 	echo
-	resigned *atomic.Bool
+	events chan string
 }
 
 func (x resigning) Resign(context.Context) error {
-	x.resigned.Store(true)
+	x.events <- "the end of the lead"
 	return nil
-}
-
-// afterwards is a store that counts what is saved after that.
-type afterwards struct {
-	*shelf
-	resigned *atomic.Bool
-	late     *atomic.Int64
-}
-
-func (s afterwards) SaveProgress(ctx context.Context, list []delivery.Progress) error {
-	if s.resigned.Load() {
-		s.late.Add(1)
-	}
-	return s.shelf.SaveProgress(ctx, list)
 }
 
 // TestTheLastWriteIsThatOfALeader: a daemon that stops does not write over what its successor has written.
 func TestTheLastWriteIsThatOfALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var resigned atomic.Bool
-		var late atomic.Int64
+		events := make(chan string, 100)
 		m, _ := alone(catalogOf(campaign("c", 10, 1)))
-		store := afterwards{m.opt.Store.(*shelf), &resigned, &late}
-		m.opt.Work, m.opt.Exchange, m.opt.Store, m.ledger.store = steady{m.desk, time.Now()}, resigning{resigned: &resigned}, store, store
+		store := m.opt.Store.(*shelf)
+		m.opt.Work, m.opt.Exchange, store.events = steady{m.desk, time.Now()}, resigning{events: events}, events
 		stop := m.start(t)
 		time.Sleep(5900 * time.Millisecond)
 		stop()
-		if got := store.settled["c"].Total(); got != 5 || !resigned.Load() || late.Load() != 0 {
-			t.Errorf("%d settled jobs are saved, resigned: %t, writes after that: %d", got, resigned.Load(), late.Load())
+		close(events)
+		last := ""
+		for event := range events {
+			last = event
+		}
+		if got := store.settled["c"].Total(); got != 5 || last != "the end of the lead" {
+			t.Errorf("%d settled jobs are saved, and the last event is %s", got, last)
 		}
 	})
 }
