@@ -33,7 +33,7 @@ func (c *cli) pauseCampaign() *cobra.Command {
 	var until, reason string
 	many := manyCampaigns{from: delivery.StatusActive}
 	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "pause", until, reason) }
-	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, one, func(ctx context.Context) error {
+	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, func(ctx context.Context) error {
 		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "pause", Until: until}, reason})
 	})
 	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h\n  pacer campaign pause --of-quota provider --until 30m"
@@ -46,7 +46,7 @@ func (c *cli) resumeCampaign() *cobra.Command {
 	var reason string
 	many := manyCampaigns{from: delivery.StatusPaused}
 	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "resume", "", reason) }
-	cmd := c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, one, func(ctx context.Context) error {
+	cmd := c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, func(ctx context.Context) error {
 		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, reason})
 	})
 	reasonFlag(cmd, &reason)
@@ -71,7 +71,7 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 	change := view.Values{}
 	many, bulk := manyCampaigns{}, manyChange{}
 	status := ""
-	one := func(ctx context.Context, id string) error {
+	cmd := c.ofID(name, short, func(ctx context.Context, id string) error {
 		if bulk.Percent != 0 {
 			return config.Usagef("--percent is of many campaigns: give --all, --match, --of-quota or --of-sink, or for one the new --rate")
 		}
@@ -84,12 +84,11 @@ func (c *cli) campaignChange(name, short string) *cobra.Command {
 			}
 		}
 		return c.editCampaign(ctx, id, name == "create", change, status, bulk.Reason)
-	}
-	cmd := c.ofID(name, short, one)
+	})
 	cmd.Example = "  pacer campaign " + name + " spring --rate 500\n  pacer campaign " + name + " slow --rate 150/m --quota provider\n" +
 		"  pacer campaign " + name + " warm --rate 500 --ramp start=10,factor=1.5,every=1h"
 	if name == "set" {
-		cmd = c.ofMany(cmd, &many, one, func(ctx context.Context) error {
+		cmd = c.ofMany(cmd, &many, func(ctx context.Context) error {
 			return c.setMany(ctx, &many, change, status, bulk, cmd.Flags().Changed("percent"))
 		})
 		cmd.Example += "\n  pacer campaign set --of-quota provider --percent 50 --reason \"the provider is slow\""
@@ -177,9 +176,5 @@ func (c *cli) switchCampaign(ctx context.Context, id, verb, until, reason string
 	if err != nil {
 		return err
 	}
-	shown, err := c.oneCampaign(ctx, id)
-	if err != nil {
-		return err
-	}
-	return c.showCampaign(shown)
+	return c.getCampaign(ctx, id)
 }

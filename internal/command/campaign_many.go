@@ -37,8 +37,8 @@ func (m *manyCampaigns) which() string {
 }
 
 // ofMany lets a command of one campaign do the same with many.
-func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, one func(ctx context.Context, id string) error, many func(ctx context.Context) error) *cobra.Command {
-	f := cmd.Flags()
+func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, many func(ctx context.Context) error) *cobra.Command {
+	f, oneID, one := cmd.Flags(), cmd.Args, cmd.RunE
 	f.BoolVar(&m.all, "all", false, "all campaigns"+m.which()+", instead of ID")
 	f.StringVar(&m.match, "match", "", "those of them whose ids contain this")
 	f.StringVar(&m.quota, "of-quota", "", "those of them that this quota limits")
@@ -60,7 +60,7 @@ func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, one func(ctx context.
 		if m.chosen() {
 			return many(cmd.Context())
 		}
-		return one(cmd.Context(), args[0])
+		return one(cmd, args)
 	}
 	return cmd
 }

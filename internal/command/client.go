@@ -151,6 +151,15 @@ func (c *cli) call(ctx context.Context, method, path string, query url.Values, b
 	return errors.New("interrupted; the change may have been made all the same")
 }
 
+// ask asks the API for something, and prints it.
+func ask[T any](ctx context.Context, c *cli, method, path string, query url.Values, body any, text func(*printer, *T)) error {
+	what := new(T)
+	if err := c.call(ctx, method, path, query, body, what); err != nil {
+		return err
+	}
+	return c.printTable(what, func(p *printer) { text(p, what) })
+}
+
 // call makes one request, and reads its answer.
 func (r *client) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	address := strings.TrimSuffix(r.base.String(), "/") + apiPath + path

@@ -175,14 +175,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneID requires exactly one id.
-func oneID(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("%s needs exactly one id, got %d arguments", cmd.CommandPath(), len(args))
-	}
-	return nil
-}
-
 // bare makes a command without arguments.
 func bare(name, short string, run func(context.Context) error) *cobra.Command {
 	return &cobra.Command{
@@ -198,9 +190,20 @@ func (c *cli) plain(name, short string, run func(context.Context) error) *cobra.
 
 // ofID makes a command about one id, with --json.
 func (c *cli) ofID(name, short string, run func(ctx context.Context, id string) error) *cobra.Command {
+	return c.of(name+" ID", short, "exactly one id", func(ctx context.Context, args []string) error { return run(ctx, args[0]) })
+}
+
+// of makes a command about what its arguments name, which use lists behind its own name, with --json. needs is what it says without them.
+func (c *cli) of(use, short, needs string, run func(ctx context.Context, args []string) error) *cobra.Command {
 	return c.withJSON(&cobra.Command{
-		Use: name + " ID", Short: short, Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0]) },
+		Use: use, Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != strings.Count(use, " ") {
+				return fmt.Errorf("%s needs %s, got %d arguments", cmd.CommandPath(), needs, len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) },
 	})
 }
 

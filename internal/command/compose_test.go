@@ -19,14 +19,9 @@ type composeService struct {
 
 func composeServices(t *testing.T) map[string]composeService {
 	t.Helper()
-	text, err := os.ReadFile("../../docker-compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := try(os.ReadFile("../../docker-compose.yml"))(t)
 	var compose struct{ Services map[string]composeService }
-	if err := yaml.Unmarshal(text, &compose); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &compose))
 	return compose.Services
 }
 
@@ -43,10 +38,7 @@ func TestTheServicesAreCommandsThatExist(t *testing.T) {
 }
 
 func TestTheConfigurationOfComposeIsValid(t *testing.T) {
-	file, err := filepath.Abs("../../deploy/pacer.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := try(filepath.Abs("../../deploy/pacer.yaml"))(t)
 	if code, out, stderr := execute(t, nil, "config", "print", "--config", file); code != 0 || !strings.Contains(out, "http://receiver:9000/deliver") {
 		t.Errorf("code %d, %s%s", code, out, stderr)
 	}
@@ -67,17 +59,11 @@ func TestTheHealthCheckIsACommandThatExists(t *testing.T) {
 
 // The service of a package begins with the program and the configuration of the package, and the configuration is valid.
 func TestThePackagedServiceFindsItsFiles(t *testing.T) {
-	drop, err := os.ReadFile("../../deploy/package/package.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	drop := try(os.ReadFile("../../deploy/package/package.conf"))(t)
 	if want := "ExecStart=\nExecStart=/usr/bin/pacer run --config /etc/pacer/pacer.yaml\n"; !strings.Contains(string(drop), want) {
 		t.Errorf("package.conf is\n%s", drop)
 	}
-	file, err := filepath.Abs("../../deploy/package/pacer.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := try(filepath.Abs("../../deploy/package/pacer.yaml"))(t)
 	if code, _, stderr := execute(t, nil, "config", "print", "--config", file); code != 0 || stderr != "" {
 		t.Errorf("code %d, %s", code, stderr)
 	}

@@ -26,23 +26,12 @@ const (
 
 func (c *cli) deadShow() *cobra.Command {
 	var payload bool
-	cmd := &cobra.Command{
-		Use:     "show PLACE|JOB-ID",
-		Short:   "Show one dead letter: the one at partition/offset, or the newest of a job",
-		Example: "  pacer dead show 3/17\n  pacer dead show u-42 --payload >payload.json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%s needs the place (3/17, as list prints it) or the job id of one dead letter, got %d arguments",
-					cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.showDead(cmd.Context(), args[0], payload)
-		},
-	}
+	cmd := c.of("show PLACE|JOB-ID", "Show one dead letter: the one at partition/offset, or the newest of a job",
+		"the place (3/17, as list prints it) or the job id of one dead letter",
+		func(ctx context.Context, args []string) error { return c.showDead(ctx, args[0], payload) })
+	cmd.Example = "  pacer dead show 3/17\n  pacer dead show u-42 --payload >payload.json"
 	cmd.Flags().BoolVar(&payload, "payload", false, "print the payload's bytes and nothing else")
-	return c.withServer(c.withJSON(cmd), config.NeedKafka)
+	return c.withServer(cmd, config.NeedKafka)
 }
 
 // deadWhole is the JSON output of `dead show`: the complete dead letter.

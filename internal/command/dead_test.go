@@ -131,19 +131,14 @@ func TestCountsOfDeadLetters(t *testing.T) {
 func newCemetery(t *testing.T, letters int) *publisher {
 	t.Helper()
 	p := newPublisher(t, kfake.SeedTopics(1, "pacer.dead", "pacer.replays"))
-	client, err := broker.New(broker.Options{Brokers: p.kafka.ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := try(broker.New(broker.Options{Brokers: p.kafka.ListenAddrs()}))(t)
 	defer client.Close()
 	records := make([]delivery.Record, 0, letters)
 	for i := range letters {
 		j := &delivery.Job{ID: "u-" + strconv.Itoa(i), Campaign: "spring", Weight: 1, Payload: []byte("payload")}
 		records = append(records, new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonRefused}, time.Now()))
 	}
-	if _, err := broker.NewProducer(broker.ProducerOptions{Client: client}).Publish(t.Context(), "pacer.dead", broker.All(records), nil); err != nil {
-		t.Fatal(err)
-	}
+	try(broker.NewProducer(broker.ProducerOptions{Client: client}).Publish(t.Context(), "pacer.dead", broker.All(records), nil))(t)
 	p.environ = append(p.environ, "PACER_KAFKA_TOPICS=pacer.jobs")
 	return p
 }

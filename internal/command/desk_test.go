@@ -18,6 +18,23 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
+// must ends the test at an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// try is for calls that give a value, and end the test at an error: row := try(admin.GetQuota(ctx, id))(t).
+func try[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return value
+	}
+}
+
 // desk is where a person types commands about one deployment.
 type desk struct {
 	t          *testing.T
@@ -46,9 +63,7 @@ func newDesk(t *testing.T, redis string) *desk {
 // file writes a file beside the commands.
 func (d *desk) file(name, text string) {
 	d.t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // types runs one command line, and returns what came of it; the arguments after the first one are not split.
@@ -149,10 +164,7 @@ func (d *desk) warns(line, says string) {
 // database is a connection to the database.
 func (d *desk) database() *pgx.Conn {
 	d.t.Helper()
-	conn, err := pgx.Connect(d.t.Context(), d.dsn)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	conn := try(pgx.Connect(d.t.Context(), d.dsn))(d.t)
 	d.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
@@ -162,19 +174,14 @@ func (d *desk) exec(statements ...string) {
 	d.t.Helper()
 	conn := d.database()
 	for _, statement := range statements {
-		if _, err := conn.Exec(d.t.Context(), statement); err != nil {
-			d.t.Fatal(err)
-		}
+		try(conn.Exec(d.t.Context(), statement))(d.t)
 	}
 }
 
 // engine takes from the store as a daemon does.
 func (d *desk) engine() *limits.Engine {
 	d.t.Helper()
-	set, err := shards.Connect(shards.Options{Addrs: []string{d.redis}, Mode: shards.ModeSingle})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	set := try(shards.Connect(shards.Options{Addrs: []string{d.redis}, Mode: shards.ModeSingle}))(d.t)
 	d.t.Cleanup(func() { _ = set.Close() })
 	return limits.New(limits.Options{Shards: set, KeyPrefix: "pacer.", Registerer: prometheus.NewRegistry()})
 }
@@ -190,15 +197,9 @@ func (d *desk) spend(quota string, units int64) {
 // take takes units of a quota as the catalog has it.
 func (d *desk) take(quota string, units int64) (granted int64) {
 	d.t.Helper()
-	admin, err := catalog.NewAdmin(d.dsn)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	admin := try(catalog.NewAdmin(d.dsn))(d.t)
 	defer admin.Close()
-	row, err := admin.GetQuota(d.t.Context(), quota)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	row := try(admin.GetQuota(d.t.Context(), quota))(d.t)
 	reply, err := d.engine().Take(d.t.Context(), []delivery.Ask{{
 		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{&row.Quota}},
 		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,

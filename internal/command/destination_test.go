@@ -72,9 +72,7 @@ func TestDestinationTest(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer srv.Close()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "shop-7"), []byte("opensesame"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "shop-7"), []byte("opensesame"), 0o600))
 	_, port, _ := strings.Cut(strings.TrimPrefix(srv.URL, "http://"), ":")
 	d := newDesk(t, "127.0.0.1:1")
 	d.environ = append(d.environ, "PACER_SINKS_HOOKS_TYPE=http", "PACER_SINKS_HOOKS_DESTINATIONS=true", "PACER_SINKS_HOOKS_SECRETS_DIR="+dir,

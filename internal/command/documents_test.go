@@ -21,10 +21,7 @@ func TestDocumentsNameCommandsThatExist(t *testing.T) {
 	root.InitDefaultCompletionCmd()
 	checked := 0
 	check := func(path string) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := try(os.ReadFile(path))(t)
 		for _, found := range commandWritten.FindAllStringSubmatch(string(text), -1) {
 			line, inBlock := found[1], found[1] == ""
 			if inBlock {

@@ -57,13 +57,9 @@ func (d *desk) tell(campaigns ...string) {
 		part.Memory = append(part.Memory, memory{delivery.CampaignHash(id), 1, 1, 1})
 	}
 	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(part); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, gob.NewEncoder(&b).Encode(part))
 	exchange := progress.NewRedisExchange(redis.NewClient(&redis.Options{Addr: d.redis}), "pacer.")
-	if _, err := exchange.Swap(d.t.Context(), "a", b.Bytes(), func([]progress.Left) []byte { return nil }); err != nil {
-		d.t.Fatal(err)
-	}
+	try(exchange.Swap(d.t.Context(), "a", b.Bytes(), func([]progress.Left) []byte { return nil }))(d.t)
 }
 
 // TestWhyItSendsNothing: explain, show and list say it, in the same words.
@@ -175,10 +171,7 @@ func TestJobsOfNoCampaign(t *testing.T) {
 			t.Fatal(err)
 		}
 		flags := publishFlags{Campaign: tt.id, Headers: tt.headers, Map: tt.as}
-		source, err := flags.source(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := try(flags.source(cfg))(t)
 		(&cli{World: World{Stderr: &errs}}).warnAstray(t.Context(), cfg, source)
 		got, found := strings.CutPrefix(errs.String(), "pacer: warning: "+tt.says)
 		if tt.says == "" && errs.Len() > 0 || tt.says != "" && (!found || strings.Count(got, "\n") != 1) {

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -25,11 +24,7 @@ func (c *cli) key() *cobra.Command {
 	hold.Flags().StringVar(&until, "until", "24h", "a `TIME` in RFC 3339, or a span from now on")
 	return group("key", "Values of the keys of keyed quotas: recipients, chats, customers",
 		c.ofKey("show", "Show what one value of a key has used, and when it is allowed again", func(ctx context.Context, quota, key string) error {
-			var k view.Key
-			if err := c.get(ctx, keyPath(quota, key), nil, &k); err != nil {
-				return err
-			}
-			return c.printKey(&k)
+			return ask(ctx, c, http.MethodGet, keyPath(quota, key), nil, nil, printKey)
 		}),
 		hold,
 		c.ofKey("release", "Let jobs of a value that is held be sent again", func(ctx context.Context, quota, key string) error {
@@ -40,45 +35,33 @@ func (c *cli) key() *cobra.Command {
 
 // ofKey makes a command about one value of the key of a quota.
 func (c *cli) ofKey(name, short string, run func(ctx context.Context, quota, key string) error) *cobra.Command {
-	return c.withServer(c.withJSON(&cobra.Command{
-		Use: name + " QUOTA KEY", Short: short,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("%s needs the id of a quota and a value of its key, got %d arguments", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], args[1]) },
-	}), config.NeedPostgres, config.NeedRedis)
+	cmd := c.of(name+" QUOTA KEY", short, "the id of a quota and a value of its key", func(ctx context.Context, args []string) error {
+		return run(ctx, args[0], args[1])
+	})
+	return c.withServer(cmd, config.NeedPostgres, config.NeedRedis)
 }
 
 func keyPath(quota, key string) string { return pathOf("quotas", quota, "keys", key) }
 
 func (c *cli) changeKey(ctx context.Context, quota, key string, change any) error {
-	var k view.Key
-	if err := c.call(ctx, http.MethodPatch, keyPath(quota, key), nil, change, &k); err != nil {
-		return err
-	}
-	return c.printKey(&k)
+	return ask(ctx, c, http.MethodPatch, keyPath(quota, key), nil, change, printKey)
 }
 
-func (c *cli) printKey(k *view.Key) error {
-	return c.printTable(k, func(p *printer) {
-		p.line("quota\t%s", k.Quota)
-		p.line("%s\t%s", k.Per, k.Key)
-		for _, w := range k.Windows {
-			p.line("window %s\t%d of %d used", w.Window, w.Used, w.Limit)
+func printKey(p *printer, k *view.Key) {
+	p.line("quota\t%s", k.Quota)
+	p.line("%s\t%s", k.Per, k.Key)
+	for _, w := range k.Windows {
+		p.line("window %s\t%d of %d used", w.Window, w.Used, w.Limit)
+	}
+	for _, at := range []struct {
+		name string
+		at   *time.Time
+	}{{"held until", k.HeldUntil}, {"next job at", k.FreeAt}, {"turns reserved until", k.LineUntil}} {
+		if at.at != nil {
+			p.line("%s\t%s", at.name, instant(at.at, time.RFC3339))
 		}
-		for _, at := range []struct {
-			name string
-			at   *time.Time
-		}{{"held until", k.HeldUntil}, {"next job at", k.FreeAt}, {"turns reserved until", k.LineUntil}} {
-			if at.at != nil {
-				p.line("%s\t%s", at.name, instant(at.at, time.RFC3339))
-			}
-		}
-		if k.FreeAt == nil {
-			p.line("next job at\tnow")
-		}
-	})
+	}
+	if k.FreeAt == nil {
+		p.line("next job at\tnow")
+	}
 }

@@ -209,9 +209,7 @@ func TestServicesThatCannotBeReachedAreNamedInOneLineAndCode1(t *testing.T) {
 // Ctrl-C is the person's wish, and no fault of a service.
 func TestACommandThatIsInterruptedBlamesNoService(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("jobs.jsonl", []byte("{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile("jobs.jsonl", []byte("{}\n"), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, line := range []string{
@@ -261,9 +259,7 @@ func TestOneLine(t *testing.T) {
 // TestPublishNeedsATopic: an empty list in the file is no topic to publish to.
 func TestPublishNeedsATopic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pacer.yaml")
-	if err := os.WriteFile(path, []byte("kafka: {brokers: [\"127.0.0.1:1\"], topics: []}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("kafka: {brokers: [\"127.0.0.1:1\"], topics: []}\n"), 0o600))
 	code, _, says := execute(t, nil, "--config", path, "publish", "--campaign", "spring", "--count", "1")
 	if code != 2 || !strings.HasPrefix(says, "pacer: kafka.topics: required; ") || strings.Count(says, "\n") != 1 {
 		t.Errorf("code %d, says %q", code, says)

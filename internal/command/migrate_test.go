@@ -52,25 +52,15 @@ func TestWipe(t *testing.T) {
 	}
 	d.spend("provider", 4)
 
-	daemon, err := catalog.NewPostgres(catalog.Options{DSN: d.dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := daemon.LoadOutlooks(t.Context()); err != nil { // it has a connection
-		t.Fatal(err)
-	}
+	daemon := try(catalog.NewPostgres(catalog.Options{DSN: d.dsn}))(t)
+	try(daemon.LoadOutlooks(t.Context()))(t) // it has a connection
 	d.refusesWipe(0, 1)
 	daemon.Close()
-	client, err := broker.New(broker.Options{Brokers: brokers, Topics: []string{ingress}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := try(broker.New(broker.Options{Brokers: brokers, Topics: []string{ingress}}))(t)
 	defer client.Close()
 	member := join(t, client, group, ingress)
 	d.refusesWipe(1, 0)
-	if err := client.Leave(t.Context(), member); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Leave(t.Context(), member))
 
 	out := d.run("migrate wipe --yes")
 	if !strings.Contains(out, "removed topic "+prefix+"lanes\n") || !strings.HasSuffix(out, "removed the schema pacer\n") || strings.Contains(out, ingress) {

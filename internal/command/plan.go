@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -14,7 +15,10 @@ import (
 
 func (c *cli) plan() *cobra.Command {
 	var what view.WhatIf
-	cmd := c.ofID("plan", "When a campaign will be done, and which rate that takes", func(ctx context.Context, id string) error { return c.planCampaign(ctx, id, what) })
+	cmd := c.ofID("plan", "When a campaign will be done, and which rate that takes", func(ctx context.Context, id string) error {
+		query := url.Values{"rate": {what.Rate}, "finish_by": {what.FinishBy}, "pause": what.Pause}
+		return ask(ctx, c, http.MethodGet, campaignPath(id)+"/plan", query, nil, printPlan)
+	})
 	cmd.Long = `Prints how many jobs of a campaign are left, the rate that sends them until its finish_by, what each quota leaves to it, and when
 it will be done. The flags say what to assume instead of what is set. They change nothing.`
 	cmd.Example = "  pacer plan spring\n  pacer plan spring --rate 500 --finish-by 18:00 --pause autumn"
@@ -23,14 +27,6 @@ it will be done. The flags say what to assume instead of what is set. They chang
 	f.StringVar(&what.FinishBy, "finish-by", "", "as if this were its finish_by")
 	f.StringArrayVar(&what.Pause, "pause", nil, "as if this other `CAMPAIGN` were paused; may be repeated")
 	return c.withServer(cmd, config.NeedPostgres, config.NeedRedis)
-}
-
-func (c *cli) planCampaign(ctx context.Context, id string, what view.WhatIf) error {
-	var plan progress.Plan
-	if err := c.get(ctx, campaignPath(id)+"/plan", url.Values{"rate": {what.Rate}, "finish_by": {what.FinishBy}, "pause": what.Pause}, &plan); err != nil {
-		return err
-	}
-	return c.printTable(&plan, func(p *printer) { printPlan(p, &plan) })
 }
 
 func printPlan(p *printer, plan *progress.Plan) {

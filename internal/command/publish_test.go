@@ -53,10 +53,7 @@ func newPublisher(t *testing.T, options ...kfake.Opt) *publisher {
 // ids counts the jobs by their ids.
 func (p *publisher) ids() map[string]int {
 	p.t.Helper()
-	client, err := broker.New(broker.Options{Brokers: p.kafka.ListenAddrs(), Topics: []string{"pacer.jobs"}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	client := try(broker.New(broker.Options{Brokers: p.kafka.ListenAddrs(), Topics: []string{"pacer.jobs"}}))(p.t)
 	defer client.Close()
 	ids := map[string]int{}
 	for part := range publisherPartitions {
@@ -91,9 +88,7 @@ func TestPublishGoesOnAfterKill(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Start())
 	started <- child.Process
 	_ = child.Wait() // it is killed
 	close(dead)

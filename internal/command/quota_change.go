@@ -53,11 +53,7 @@ func (c *cli) quotaAdjust() *cobra.Command {
 }
 
 func (c *cli) adjustQuota(ctx context.Context, id, span string, change map[string]any) error {
-	var done view.Adjusted
-	if err := c.call(ctx, http.MethodPost, pathOf("quotas", id, "windows", span, "adjust"), nil, change, &done); err != nil {
-		return err
-	}
-	return c.print(done, func(p *printer) {
+	return ask(ctx, c, http.MethodPost, pathOf("quotas", id, "windows", span, "adjust"), nil, change, func(p *printer, done *view.Adjusted) {
 		p.line("window %s of quota %s has counted %d of %d units, and %d before", done.Window, id, done.Used, done.Limit, done.Before)
 		if done.Used < done.Before {
 			p.line("pacer quota usage still shows the others, and so does the window if Redis loses its data and it is rebuilt")

@@ -135,14 +135,11 @@ func TestQuotaAdjust(t *testing.T) {
 		t.Errorf("%+v", windows)
 	}
 	conn := d.database()
-	rows, err := conn.Query(t.Context(), `SELECT concat_ws(' ', relation, old->>'span', old->>'used', new->>'used', new->>'reason', who <> '')
-FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider' ORDER BY change`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	rows := try(conn.Query(t.Context(), `SELECT concat_ws(' ', relation, old->>'span', old->>'used', new->>'used', new->>'reason', who <> '')
+FROM pacer.campaign_changes WHERE operation = 'adjust' AND quota_id = 'provider' ORDER BY change`))(t)
+	list := try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 	if want := []string{"quota_windows 01:00:00 5 200 the contract began earlier t", "quota_windows 01:00:00 200 150 credit t"}; !slices.Equal(list, want) {
-		t.Errorf("%q, %v", list, err)
+		t.Errorf("%q", list)
 	}
 	var units int64
 	if err := conn.QueryRow(t.Context(), `SELECT sum(units) FROM pacer.quota_usage WHERE node LIKE 'adjust-%'`).Scan(&units); err != nil || units != 195 {
@@ -207,18 +204,11 @@ func TestQuotaShowWithoutTheStore(t *testing.T) {
 func TestQuotaUsageShowsTheLedger(t *testing.T) {
 	d, ctx := newDesk(t, "127.0.0.1:1"), t.Context()
 	d.run("quota set provider --window 9/1s,300/1h")
-	c, err := catalog.NewPostgres(catalog.Options{DSN: d.dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := try(catalog.NewPostgres(catalog.Options{DSN: d.dsn}))(t)
 	defer c.Close()
 	minute := time.Now().Unix()/60 - 60
-	if _, err := c.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.WriteTaken(ctx, 0, 1, 0, minute*60_000_000, []delivery.Taken{{Quota: "provider", Born: 1, Units: 120, Held: 120}}, nil); err != nil {
-		t.Fatal(err)
-	}
+	try(c.ReplaceEpoch(ctx, 0, 0, delivery.Incarnation{Epoch: 1}, "test"))(t)
+	try(c.WriteTaken(ctx, 0, 1, 0, minute*60_000_000, []delivery.Taken{{Quota: "provider", Born: 1, Units: 120, Held: 120}}, nil))(t)
 	const last3h = "quota usage provider --last 3h --step 30m"
 	d.run("quota set new --window 9/1h")
 	if unused := d.run("quota usage new"); strings.Count(unused, "\n") != 2 || !strings.HasPrefix(unused, "no use of quota new is known since 20") {

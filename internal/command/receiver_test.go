@@ -34,14 +34,8 @@ func TestTheReceiverAnswersAndCounts(t *testing.T) {
 		method string
 		want   int
 	}{{http.MethodGet, 200}, {http.MethodPost, 503}, {http.MethodPut, 503}} {
-		request, err := http.NewRequestWithContext(ctx, q.method, url+"/readyz", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := try(http.NewRequestWithContext(ctx, q.method, url+"/readyz", strings.NewReader("{}")))(t)
+		answer := try(http.DefaultClient.Do(request))(t)
 		if _ = answer.Body.Close(); answer.StatusCode != q.want {
 			t.Errorf("%s: %d, want %d", q.method, answer.StatusCode, q.want)
 		}

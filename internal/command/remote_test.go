@@ -188,10 +188,7 @@ func manyOver(t *testing.T, d *desk, flags string) {
 	}
 	d.run("campaign set slow --burst 4 --reason", "by command")
 	d.run("campaign set slow --burst 3"+flags+" --reason", "by server")
-	admin, err := catalog.NewAdmin(d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := try(catalog.NewAdmin(d.dsn))(t)
 	defer admin.Close()
 	changes, err := admin.Changes(t.Context(), catalog.ChangesOf{Campaign: "slow", Limit: 4})
 	if err != nil || len(changes) != 4 || changes[0].Reason != "by server" || changes[1].Reason != "by command" || changes[3].Reason != "slower" {

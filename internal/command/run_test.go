@@ -51,10 +51,7 @@ func TestWhatServesReadsSecretsAgainOnHangup(t *testing.T) {
 // A daemon and a console serve metrics where they are told to, and say in one line why they cannot.
 func TestTheAddressOfMetricsIsUsed(t *testing.T) {
 	t.Chdir(t.TempDir())
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := try(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }() // nobody has connected
 	at := taken.Addr().String()
 	for _, line := range []string{"run", "console"} {

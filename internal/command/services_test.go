@@ -44,18 +44,12 @@ func TestShardsOfEveryMode(t *testing.T) {
 		"ring, a master missing":   {ringed, []string{"PACER_REDIS_ADDRS=" + both + ",127.0.0.1:1"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := (&cli{World: World{Environ: slices.Concat(tt.of, tt.environ), Stderr: io.Discard}}).services(config.NeedRedis)
-			if err != nil {
-				t.Fatal(err)
-			}
-			shards, err := s.Shards()
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := try((&cli{World: World{Environ: slices.Concat(tt.of, tt.environ), Stderr: io.Discard}}).services(config.NeedRedis))(t)
+			shards := try(s.Shards())(t)
 			defer func() { _ = shards.Close() }()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			err = errors.Join(shards.Up(ctx, "pacer.")...)
+			err := errors.Join(shards.Up(ctx, "pacer.")...)
 			if (err == nil) != (tt.shards > 0) || err == nil && shards.Count() != tt.shards {
 				t.Errorf("%d shards, want %d; error %v", shards.Count(), tt.shards, err)
 			}
@@ -77,14 +71,9 @@ func TestTheRedisClientSpeaksThroughTheLog(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for level, want := range map[string]bool{"info": false, "debug": true} {
 		var said bytes.Buffer
-		s, err := (&cli{World: World{Environ: []string{"PACER_REDIS_ADDRS=127.0.0.1:1", "PACER_LOG_LEVEL=" + level, "PACER_LOG_FORMAT=json"}, Stderr: &said}}).services(config.NeedRedis)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shards, err := s.Shards()
-		if err != nil {
-			t.Fatal(err)
-		}
+		environ := []string{"PACER_REDIS_ADDRS=127.0.0.1:1", "PACER_LOG_LEVEL=" + level, "PACER_LOG_FORMAT=json"}
+		s := try((&cli{World: World{Environ: environ, Stderr: &said}}).services(config.NeedRedis))(t)
+		shards := try(s.Shards())(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		if err := shards.Up(ctx, "pacer.")[0]; err == nil {
 			t.Error("something answers on port 1")

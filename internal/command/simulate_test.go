@@ -12,14 +12,8 @@ import (
 
 // docs/measured.md shows what the command prints, and what it draws of all algorithms together.
 func TestSimulateIsAsDocumented(t *testing.T) {
-	docs, err := filepath.Abs("../../docs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(docs, "measured.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := try(filepath.Abs("../../docs"))(t)
+	page := try(os.ReadFile(filepath.Join(docs, "measured.md")))(t)
 	for _, c := range []struct {
 		args   []string
 		images string
@@ -37,10 +31,7 @@ func TestSimulateIsAsDocumented(t *testing.T) {
 			t.Fatalf("%q: no plots in docs/%s, %v", c.args, c.images, err)
 		}
 		for _, file := range shown {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := try(os.ReadFile(file))(t)
 			got, err := os.ReadFile(filepath.Join(out, filepath.Base(file)))
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s is not what the command draws (%v); draw it anew with pacer simulate --out", file, err)
@@ -59,9 +50,7 @@ func TestSimulateAsJSON(t *testing.T) {
 		t.Fatalf("code %d, says %q", code, stderr)
 	}
 	var got, want any
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(stdout), &got))
 	_ = json.Unmarshal([]byte(`{"rate": 4, "jobs": 8, "idle": [{"at_s": 0.5, "for_s": 0.25}], "algorithms": [
 		{"name": "fixed-window", "title": "fixed window", "sent": 8, "sent_per_second": [4, 4],
 		 "max_rolling_1s": 4, "max_rolling_100ms": 4, "finished_s": 1},

@@ -21,22 +21,26 @@ import (
 
 func (c *cli) sink() *cobra.Command {
 	var destination string
-	open := &cobra.Command{
-		Use: "open SINK", Short: "Open the gate of a sink, or of one of its destinations, for all daemons, whatever closed it", Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("destination") && strings.TrimSpace(destination) == "" {
-				return config.Usagef("--destination: names none; pacer sink destinations %s lists those that are closed", args[0])
-			}
-			return c.openSink(cmd.Context(), args[0], destination)
-		},
-		Long: `Opens the gate of a sink that a destination or its failures have closed, for all daemons: those that wait go on within
-a few seconds. If the destination still does not work, the gate closes again.`,
-		Example: "  pacer sink open receiver\n  pacer sink open shops --destination https://shop-7.example:443",
-	}
+	var open *cobra.Command
+	const short = "Open the gate of a sink, or of one of its destinations, for all daemons, whatever closed it"
+	open = c.ofSink("open", short, func(ctx context.Context, name string) error {
+		if open.Flags().Changed("destination") && strings.TrimSpace(destination) == "" {
+			return config.Usagef("--destination: names none; pacer sink destinations %s lists those that are closed", name)
+		}
+		return c.openSink(ctx, name, destination)
+	})
+	open.Long = `Opens the gate of a sink that a destination or its failures have closed, for all daemons: those that wait go on within
+a few seconds. If the destination still does not work, the gate closes again.`
+	open.Example = "  pacer sink open receiver\n  pacer sink open shops --destination https://shop-7.example:443"
 	open.Flags().StringVar(&destination, "destination", "", "the destination whose gate is opened, as sink destinations names it; that of the sink stays as it is")
 	return group("sink", "Sinks: whether their gates are open",
 		c.withServer(c.plain("list", "List all sinks, with what has closed their gates", c.listSinks), config.NeedRedis),
-		c.withServer(c.withJSON(open), config.NeedRedis), c.sinkDestinations(), c.sinkTest())
+		c.withServer(open, config.NeedRedis), c.sinkDestinations(), c.sinkTest())
+}
+
+// ofSink makes a command about one sink, with --json.
+func (c *cli) ofSink(name, short string, run func(ctx context.Context, sink string) error) *cobra.Command {
+	return c.of(name+" SINK", short, "exactly one id", func(ctx context.Context, args []string) error { return run(ctx, args[0]) })
 }
 
 // gateOf returns the state of a gate, and until when nothing is sent: open, closed, or half-open, when one job is tried.
@@ -116,23 +120,23 @@ func milliseconds(seconds *float64) string {
 	return fmt.Sprintf("%.1fms", 1000**seconds)
 }
 
+// opened is the JSON output of `sink open`.
+type opened struct {
+	Sink        string `json:"sink"`
+	Destination string `json:"destination,omitempty"`
+	Opened      bool   `json:"opened"`
+}
+
 // openSink opens the gate of a sink or, if it is named, of one of its destinations. A gate that is shown as open may just be closing, and
 // is opened as well.
 func (c *cli) openSink(ctx context.Context, name, destination string) error {
 	c.who = operator()
-	var done struct {
-		Sink        string `json:"sink"`
-		Destination string `json:"destination,omitempty"`
-		Opened      bool   `json:"opened"`
-	}
-	if err := c.call(ctx, http.MethodPost, pathOf("sinks", name, "open"), nil, map[string]string{"destination": destination}, &done); err != nil {
-		return err
-	}
 	what := "the gate of sink " + name
 	if destination != "" {
 		what = "destination " + destination + " of sink " + name
 	}
-	return c.print(done, func(p *printer) {
+	body := map[string]string{"destination": destination}
+	return ask(ctx, c, http.MethodPost, pathOf("sinks", name, "open"), nil, body, func(p *printer, done *opened) {
 		if done.Opened {
 			p.line("opened %s", what)
 			return

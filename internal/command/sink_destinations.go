@@ -17,18 +17,15 @@ const (
 
 func (c *cli) sinkDestinations() *cobra.Command {
 	limit := listedDestinations
-	cmd := &cobra.Command{
-		Use: "destinations SINK", Short: "List the destinations of a sink whose own gates are closed", Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 || limit > mostListed {
-				return config.Usagef("--limit %d is out of range; use 1 to %d", limit, mostListed)
-			}
-			return c.listClosedDestinations(cmd.Context(), args[0], limit)
-		},
-		Example: "  pacer sink destinations shops",
-	}
+	cmd := c.ofSink("destinations", "List the destinations of a sink whose own gates are closed", func(ctx context.Context, name string) error {
+		if limit < 1 || limit > mostListed {
+			return config.Usagef("--limit %d is out of range; use 1 to %d", limit, mostListed)
+		}
+		return c.listClosedDestinations(ctx, name, limit)
+	})
+	cmd.Example = "  pacer sink destinations shops"
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many are listed at most")
-	return c.withServer(c.withJSON(cmd), config.NeedRedis)
+	return c.withServer(cmd, config.NeedRedis)
 }
 
 func (c *cli) listClosedDestinations(ctx context.Context, name string, limit int) error {

@@ -45,9 +45,7 @@ func TestGatesOfSinks(t *testing.T) {
 	engine := d.engine()
 	shut := func(sink string, cause delivery.GateCause, d time.Duration) {
 		t.Helper()
-		if _, err := engine.MoveGates(t.Context(), []delivery.Gate{{Sink: sink, Cause: cause, Until: time.Now().Add(d)}}); err != nil {
-			t.Fatal(err)
-		}
+		try(engine.MoveGates(t.Context(), []delivery.Gate{{Sink: sink, Cause: cause, Until: time.Now().Add(d)}}))(t)
 	}
 	if other, shops := d.list(); len(other.Gates)+len(shops.Gates) > 0 {
 		t.Errorf("%+v, %+v", other, shops)
@@ -78,9 +76,7 @@ func TestClosedDestinations(t *testing.T) {
 		return delivery.Gate{Sink: "shops", Cause: cause, Until: time.Now().Add(d), Destination: name}
 	}
 	gates := []delivery.Gate{gate("https://a:443", delivery.GateThrottled, time.Hour), gate("shop-7", delivery.GateRefused, time.Microsecond)}
-	if _, err := d.engine().MoveGates(t.Context(), gates); err != nil {
-		t.Fatal(err)
-	}
+	try(d.engine().MoveGates(t.Context(), gates))(t)
 	time.Sleep(time.Second) // until the end of the second in which shop-7 is tried
 	list := read[[]view.ClosedDestination](d, "sink destinations shops")
 	if len(list) != 2 || list[0].Destination != "shop-7" || list[0].Cause != "refused" || list[1].Until == nil {

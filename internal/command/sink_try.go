@@ -26,18 +26,15 @@ type trial struct {
 
 func (c *cli) sinkTest() *cobra.Command {
 	var t trial
-	cmd := &cobra.Command{
-		Use: "test SINK", Short: "Send one job through a sink, and show the request and the answer without secrets", Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			t.sink = args[0]
-			return c.testSink(cmd.Context(), &t)
-		},
-		Long: `Sends one job through a sink of the configuration, as the daemon would: a real request, which the destination processes.
+	cmd := c.ofSink("test", "Send one job through a sink, and show the request and the answer without secrets", func(ctx context.Context, name string) error {
+		t.sink = name
+		return c.testSink(ctx, &t)
+	})
+	cmd.Long = `Sends one job through a sink of the configuration, as the daemon would: a real request, which the destination processes.
 Without --destination it needs no Kafka, Redis or PostgreSQL. No campaign's rate or quota applies. Prints the request and the answer without secrets,
-and what the answer means. Exit code 0: delivered, or taken where a response follows; 2: the sink's configuration or credentials are wrong; 1: anything else.`,
-		Example: `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json
-  pacer sink test shops --destination shop-7 --payload '{"order": 42}'`,
-	}
+and what the answer means. Exit code 0: delivered, or taken where a response follows; 2: the sink's configuration or credentials are wrong; 1: anything else.`
+	cmd.Example = `  pacer sink test receiver --payload '{"to":"ann"}' --header tenant=blue --header content-type=application/json
+  pacer sink test shops --destination shop-7 --payload '{"order": 42}'`
 	f := cmd.Flags()
 	f.StringVar(&t.destination, "destination", "", "destination of the job, which is read from PostgreSQL; also one that is disabled")
 	f.StringVar(&t.payload, "payload", "", "payload of the job")
@@ -45,7 +42,7 @@ and what the answer means. Exit code 0: delivered, or taken where a response fol
 	f.StringVar(&t.campaign, "campaign", "test", "campaign of the job")
 	f.StringVar(&t.id, "id", "", "id of the job (default test- and the time)")
 	f.StringVar(&t.key, "key", "", "key of the job's record")
-	return c.withJSON(cmd)
+	return cmd
 }
 
 // job makes the job.

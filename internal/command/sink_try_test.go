@@ -82,10 +82,7 @@ default_sink: nowhere
 
 // TestADestinationWritesNoLog: net/http writes what follows an answer to the standard log.
 func TestADestinationWritesNoLog(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := try(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	over := make(chan struct{})
 	go func() {

@@ -41,10 +41,7 @@ postgres: {dsn: "postgres://pacer@127.0.0.1:5432/pacer"}
 
 // TestPageOfHTTP sends the job of docs/sinks/http.md with each configuration there, and compares the request with the one below it.
 func TestPageOfHTTP(t *testing.T) {
-	text, err := os.ReadFile("../../docs/sinks/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := try(os.ReadFile("../../docs/sinks/http.md"))(t)
 	var payload, configuration string
 	compared := 0
 	for _, block := range pageBlock.FindAllStringSubmatch(string(text), -1) {
@@ -82,10 +79,7 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	}))
 	defer srv.Close()
 	name, entry := openPage(t, configuration, srv.URL)
-	router, err := sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	router := try(sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: slog.New(slog.DiscardHandler)}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = router.Run(ctx) })
@@ -128,15 +122,11 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 		if secretsOfPage[file] == "" {
 			t.Fatalf("the test knows no content of %s", ref)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(secretsOfPage[file]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte(secretsOfPage[file]), 0o600))
 		return "file:" + filepath.Join(dir, file)
 	})
 	path := filepath.Join(dir, "pacer.yaml")
-	if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(configuration), 0o600))
 	cfg, warnings, err := config.LoadFor(config.Source{Path: path, Explicit: true}, config.NeedSinks)
 	if err != nil || len(warnings) > 0 || len(cfg.Sinks) != 1 {
 		t.Fatalf("%d sinks, %q, %v", len(cfg.Sinks), warnings, err)
@@ -153,9 +143,7 @@ func openPage(t *testing.T, configuration, url string) (name string, entry sink.
 		}
 		if h.Destinations {
 			h.SecretsDir = dir
-			if err := os.WriteFile(filepath.Join(dir, "shop-7"), []byte(secretsOfPage["webhook-new"]), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, "shop-7"), []byte(secretsOfPage["webhook-new"]), 0o600))
 		}
 		h.OAuth2.TokenURL = strings.Replace(h.OAuth2.TokenURL, "https://api.example.com", url, 1)
 		if entry, err = sink.Open(c, sink.Host{Version: "1", Logger: slog.New(slog.DiscardHandler), Endpoints: endpoints}); err != nil {

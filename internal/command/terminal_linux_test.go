@@ -26,18 +26,13 @@ func TestNothingIsAskedOfTheTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	terminal := try(os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	defer terminal.Close()
 	begun := exec.CommandContext(t.Context(), os.Args[0], "-test.list=^TestNothingIsAskedOfTheTerminal$") // initialized like pacer
 	begun.Env = append(os.Environ(), "TERM=xterm-256color")
 	begun.Stdin, begun.Stdout, begun.Stderr = terminal, terminal, terminal
 	begun.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // in the foreground of it
-	if err := begun.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, begun.Start())
 	said := make([]byte, 1<<10)
 	n, err := ours.Read(said)
 	if err != nil || strings.Contains(string(said[:n]), "\x1b") {
