@@ -36,16 +36,13 @@ func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revisio
 	})
 }
 
-// maxReason bounds the reason of a change, in characters.
-const maxReason = 1000
-
 // AdjustQuota records that the count of one window is corrected, which adjust does: it returns what was counted before and
 // is now, and the minute since the Unix epoch on the store's clock. If it returns an error, nothing is recorded.
 func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration, reason string,
 	adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error),
 ) (QuotaRow, error) {
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > maxReason {
-		return QuotaRow{}, invalid("reason: say in 1 to %d bytes why the count is adjusted", maxReason)
+	if reason = strings.TrimSpace(reason); reason == "" || !IsLine(reason) {
+		return QuotaRow{}, invalid("reason: say in one line why the count is adjusted")
 	}
 	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
 		row, err := oneQuota(ctx, tx, id)
