@@ -250,12 +250,6 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
-	if got := oneLine("a\nb\r\nc"); got != "a; b; c" {
-		t.Fatal(got)
-	}
-}
-
 // TestPublishNeedsATopic: an empty list in the file is no topic to publish to.
 func TestPublishNeedsATopic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pacer.yaml")

@@ -53,6 +53,13 @@ func newCourse(c *delivery.Campaign, jobs float64, windows ...delivery.WindowSta
 	return x
 }
 
+// change puts a changed campaign in the place of that of the catalog.
+func (x *course) change(how func(c *delivery.Campaign)) {
+	next := *x.campaign
+	how(&next)
+	x.campaign = &next
+}
+
 // run lets the seconds pass: the leader counts, the catalog has the rate, and jobs go.
 func (x *course) run(ctx context.Context, seconds int) {
 	for range seconds {
@@ -66,9 +73,7 @@ func (x *course) run(ctx context.Context, seconds int) {
 		x.exchange(ctx)
 		if rates := x.ledger.rates; len(rates) > 0 {
 			_ = x.store.SpreadCampaigns(ctx, rates)
-			next := *x.campaign
-			next.FinishRate, _ = delivery.NewRate(rates[x.campaign.ID], time.Hour)
-			x.campaign = &next
+			x.change(func(c *delivery.Campaign) { c.FinishRate, _ = delivery.NewRate(rates[c.ID], time.Hour) })
 		}
 		sent := 0.0
 		if x.campaign.Status == delivery.StatusActive && x.campaign.Active(time.Now()) {
@@ -114,9 +119,8 @@ func TestDoneByATime(t *testing.T) {
 		"old counts": {even: [2]int{5, 1740}, lag: 4 * time.Second},
 		"a pause": {while: func(x *course, at int) {
 			if at == 600 || at == 900 {
-				next := *x.campaign
-				next.Status = map[int]delivery.Status{600: delivery.StatusPaused, 900: delivery.StatusActive}[at]
-				x.campaign = &next
+				status := map[int]delivery.Status{600: delivery.StatusPaused, 900: delivery.StatusActive}[at]
+				x.change(func(c *delivery.Campaign) { c.Status = status })
 			}
 		}, even: [2]int{905, 1740}},
 		"twice the jobs": {while: func(x *course, at int) {
@@ -180,8 +184,7 @@ func TestATrickleIsSpread(t *testing.T) {
 		if early := c.FinishBy.Sub(x.doneAt); early < 0 || early > 3*time.Second {
 			t.Errorf("done %s before the time; %f are left", early, x.left)
 		}
-		next := *x.campaign // some come after the time: the rate is that of the row
-		x.campaign, x.left = &next, 500
+		x.left = 500 // some come after the time: the rate is that of the row
 		x.run(t.Context(), 5)
 		if x.left > 0 {
 			t.Errorf("%f are left after the time", x.left)
@@ -221,9 +224,7 @@ func TestLateIsSaid(t *testing.T) {
 				if n := strings.Count(x.log.String(), "will be late"); n != 1 || !strings.Contains(x.log.String(), tc.limit+" is in the way") {
 					t.Errorf("said %d times:\n%s", n, x.log)
 				}
-				next := *x.campaign
-				next.Rate, next.Hours, next.Ramp, next.Quotas = delivery.PerSecond(100), nil, nil, nil
-				x.campaign = &next
+				x.change(func(c *delivery.Campaign) { c.Rate, c.Hours, c.Ramp, c.Quotas = delivery.PerSecond(100), nil, nil, nil })
 				x.run(t.Context(), 5)
 				if testutil.CollectAndCount(x.metrics.overdue) != 0 || strings.Count(x.log.String(), "late no longer") != 1 {
 					t.Errorf("in time, and the log says\n%s", x.log)

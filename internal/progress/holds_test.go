@@ -104,8 +104,7 @@ func TestNothingIsSent(t *testing.T) {
 			if i < 50 {
 				m.tallies[0].Sent++
 			}
-			m.exchange(t.Context())
-			time.Sleep(time.Second)
+			m.seconds(t, 1)
 		}
 		if got := m.since(t, "c", hold.Lane); got.IsZero() || time.Since(got) < 45*time.Second {
 			t.Errorf("held since %s\n%s", got, log)
@@ -174,10 +173,7 @@ func TestManyAreHeldAtOnce(t *testing.T) {
 		for i, c := range list {
 			m.lane(1, i, c.ID, 1)
 		}
-		for range 60 {
-			m.exchange(t.Context())
-			time.Sleep(time.Second)
-		}
+		m.seconds(t, 60)
 		if n := strings.Count(log.String(), "\n"); n != sayAtOnce+1 || !strings.Contains(log.String(), "campaigns=490") {
 			t.Errorf("%d lines\n%s", n, log)
 		}
@@ -203,8 +199,7 @@ func TestAQuotaThatIsUsedUpAgainAndAgain(t *testing.T) {
 			} else {
 				m.tallies[0].Sent += 10
 			}
-			m.exchange(t.Context())
-			time.Sleep(time.Second)
+			m.seconds(t, 1)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {
 			t.Errorf("%d lines\n%s", n, log)
@@ -269,8 +264,7 @@ func TestJobsForClosedDestinationsAreNoStall(t *testing.T) {
 			for range d / time.Second {
 				m.held = []delivery.MemoryJobs{{Campaign: "c", Jobs: 3, Units: 3, Early: early}}
 				m.direct("c", 3)
-				m.exchange(t.Context())
-				time.Sleep(time.Second)
+				m.seconds(t, 1)
 			}
 			return !m.since(t, "c", hold.Stalled).IsZero()
 		}

@@ -144,10 +144,7 @@ func TestWhatWaitsForItsQuotaIsNotLate(t *testing.T) {
 		m.lane(1, 0, "c", 1e6)
 		late := func(left int64) float64 {
 			m.windows = []delivery.WindowState{{Quota: "q", Remaining: left}}
-			for range 60 {
-				m.exchange(t.Context())
-				time.Sleep(exchangeEvery)
-			}
+			m.seconds(t, 60)
 			return testutil.ToFloat64(m.metrics.late.WithLabelValues("capacity"))
 		}
 		if n := late(5); n != 0 {

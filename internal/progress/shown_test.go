@@ -60,10 +60,7 @@ func TestNoCampaignIsShown(t *testing.T) {
 		m.opt.Show = ShowNone
 		m.lane(1, 0, "c", 7)
 		m.lane(1, 1, "paused", 5)
-		for range 2 {
-			m.exchange(t.Context())
-			time.Sleep(exchangeEvery)
-		}
+		m.seconds(t, 2)
 		if n := m.backlog(Others); n != 12 || m.Shows("c") {
 			t.Errorf("the others wait for %v jobs, want 12", n)
 		}

@@ -100,6 +100,15 @@ func (m *member) start(t *testing.T) (stop func()) {
 	}
 }
 
+// seconds lets seconds pass, each after an exchange.
+func (m *member) seconds(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		m.exchange(t.Context())
+		time.Sleep(exchangeEvery)
+	}
+}
+
 // backlog is what the member shows of a campaign, in all states.
 func (m *member) backlog(campaign string) (jobs float64) {
 	for i := range m.metrics.backlog {
@@ -199,10 +208,7 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 		series := func() (backlogs, rates, holds int) {
 			return m.backlogs(), testutil.CollectAndCount(m.metrics.rate), m.holdings()
 		}
-		for range 2 {
-			m.exchange(t.Context())
-			time.Sleep(exchangeEvery)
-		}
+		m.seconds(t, 2)
 		m.shows(t, "c", 100, 10)
 		m.shows(t, "expected", 0, 10)
 		if backlogs, rates, holds := series(); backlogs != 4 || rates != 3 || holds != 1 { // one is (unknown)
@@ -569,8 +575,7 @@ func TestWhatIsSettledAtOnceIsNotMoving(t *testing.T) {
 		m, _ := alone(catalogOf(campaign("c", 1000, 1)))
 		m.direct("c", 500)
 		m.tallies = []delivery.Tally{{Campaign: "c"}}
-		m.exchange(t.Context())
-		time.Sleep(exchangeEvery)
+		m.seconds(t, 1)
 		m.direct("c", 0)
 		m.tallies = []delivery.Tally{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 500}, Sent: 500}}
 		m.exchange(t.Context())
