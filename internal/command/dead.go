@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pacer/pacer/internal/config"
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -67,9 +66,9 @@ type deadFilters struct {
 }
 
 // filter converts the flags to a filter, and checks them and the limit.
-func (f *deadFilters) filter(now time.Time, limit int) (replay.Filter, error) {
-	filter := replay.Filter{Campaign: f.Campaign, Reason: f.Reason, JobID: f.JobID}
-	if f.Reason != "" && !slices.Contains(delivery.DeadReasons, delivery.Reason(f.Reason)) {
+func (f *deadFilters) filter(now time.Time, limit int) (deadletter.Filter, error) {
+	filter := deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID}
+	if f.Reason != "" && !slices.Contains(delivery.DeadReasons, filter.Reason) {
 		words := make([]string, 0, len(delivery.DeadReasons))
 		for _, r := range delivery.DeadReasons {
 			words = append(words, string(r))

@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 )
 
 // eachDead yields the letters that match, the newest first, page by page; 0 is no limit.
-func (c *cli) eachDead(ctx context.Context, filter replay.Filter, limit int, yield func(view.Letter) error) error {
+func (c *cli) eachDead(ctx context.Context, filter deadletter.Filter, limit int, yield func(view.Letter) error) error {
 	query := url.Values{"since": {time.Unix(0, 0).UTC().Format(time.RFC3339)}} // without any the last day is meant
-	for name, value := range map[string]string{"campaign": filter.Campaign, "reason": filter.Reason, "job_id": filter.JobID} {
+	for name, value := range map[string]string{"campaign": filter.Campaign, "reason": string(filter.Reason), "job_id": filter.JobID} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -52,7 +52,7 @@ func (c *cli) oneDead(ctx context.Context, what string) (*deadWhole, error) {
 	whole := &deadWhole{}
 	if _, ok := view.ParsePlace(what); !ok {
 		var places []string
-		err := c.eachDead(ctx, replay.Filter{JobID: what}, 1+maxField, func(d view.Letter) error {
+		err := c.eachDead(ctx, deadletter.Filter{JobID: what}, 1+maxField, func(d view.Letter) error {
 			places = append(places, d.Place)
 			return nil
 		})

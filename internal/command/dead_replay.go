@@ -62,7 +62,7 @@ const (
 
 // replayRequest says which letters are to be replayed.
 type replayRequest struct {
-	replay.Filter
+	deadletter.Filter
 	DropExpiry bool   `json:"drop_expiry,omitempty"`
 	Again      bool   `json:"again,omitempty"`
 	ToTopic    string `json:"to_topic,omitempty"`

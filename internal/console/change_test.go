@@ -8,90 +8,88 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
-	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestChangesByAPI: the catalog gets each change with its actor and reason; the API refuses others first.
+// TestChangesByAPI: the catalog gets each change with its actor and reason; the API refuses others first. Clients tell problems apart by their types.
 func TestChangesByAPI(t *testing.T) {
 	w := guarded()
 	h := serve(w)
 	for _, tt := range []struct {
 		name, request, role, body, match string
 		code                             int
-		asked                            string // of the catalog; "" for nothing
+		want                             string // what the catalog is asked, or of which type the problem is
 	}{
 		{"rate", "PATCH /campaigns/spring", "operator", `{"rate":"200","reason":"why"}`, `"7"`, 200, `spring {"rate":"200"}`},
 		{"a weak revision", "PATCH /campaigns/spring", "operator", `{"rate":"200"}`, `W/"7"`, 200, `spring {"rate":"200"}`},
-		{"more than the rate", "PATCH /campaigns/spring", "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, ""},
+		{"more than the rate", "PATCH /campaigns/spring", "operator", `{"rate":"200","sink":"other"}`, `"7"`, 403, "role-required"},
 		{"all by an admin", "PATCH /campaigns/spring", "admin", `{"quotas":[],"burst":3}`, `"7"`, 200, `spring {"quotas":[],"burst":3}`},
-		{"nothing", "PATCH /campaigns/spring", "admin", `{}`, `"7"`, 422, ""},
-		{"unheard of", "PATCH /campaigns/spring", "admin", `{"colour":"red"}`, `"7"`, 422, ""},
-		{"what is null", "PATCH /campaigns/spring", "admin", `{"rate":null,"burst":3}`, `"7"`, 400, ""},
-		{"what is null within", "PATCH /campaigns/spring", "admin", `{"quotas":[null]}`, `"7"`, 400, ""},
-		{"no body", "PATCH /campaigns/spring", "operator", "", `"7"`, 400, ""},
-		{"a number out of bounds", "PATCH /campaigns/spring", "admin", `{"burst":1e30}`, `"7"`, 422, ""},
+		{"nothing", "PATCH /campaigns/spring", "admin", `{}`, `"7"`, 422, "invalid"},
+		{"unheard of", "PATCH /campaigns/spring", "admin", `{"colour":"red"}`, `"7"`, 422, "invalid"},
+		{"what is null", "PATCH /campaigns/spring", "admin", `{"rate":null,"burst":3}`, `"7"`, 400, "malformed"},
+		{"what is null within", "PATCH /campaigns/spring", "admin", `{"quotas":[null]}`, `"7"`, 400, "malformed"},
+		{"no body", "PATCH /campaigns/spring", "operator", "", `"7"`, 400, "malformed"},
+		{"a number out of bounds", "PATCH /campaigns/spring", "admin", `{"burst":1e30}`, `"7"`, 422, "invalid"},
 		{"pause", "POST /campaigns/spring/pause", "operator", `{"reason":"why"}`, "", 200, `spring paused{}`},
 		{"pause for a time", "POST /campaigns/spring/pause", "operator", `{"until":" 2h "}`, "", 200, `spring paused until 2h{}`},
-		{"what is not UTF-8", "POST /campaigns/spring/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, ""},
-		{"pause of two lines", "POST /campaigns/a%0Ab/pause", "operator", `{}`, "", 422, ""},
-		{"nobody", "POST /campaigns/nobody/pause", "operator", `{}`, "", 404, ""},
+		{"what is not UTF-8", "POST /campaigns/spring/pause", "operator", "{\"reason\":\"\xff\"}", "", 400, "malformed"},
+		{"pause of two lines", "POST /campaigns/a%0Ab/pause", "operator", `{}`, "", 422, "invalid"},
+		{"nobody", "POST /campaigns/nobody/pause", "operator", `{}`, "", 404, "not-found"},
 		{"resume", "POST /campaigns/spring/resume", "operator", "", "*", 200, `spring active{}`},
 		{"delete", "DELETE /campaigns/spring?reason=why", "admin", "", `"7"`, 204, `no campaign spring`},
-		{"delete one that is not over", "DELETE /campaigns/paused", "admin", "", "*", 409, ""},
+		{"delete one that is not over", "DELETE /campaigns/paused", "admin", "", "*", 409, "in-use"},
 		{"create", "POST /campaigns", "admin", `{"id":"a/b","rate":"5","reason":"why"}`, "", 201, `new a/b {"rate":"5"}`},
-		{"create what exists", "POST /campaigns", "admin", `{"id":"spring"}`, "", 409, ""},
-		{"create nothing", "POST /campaigns", "admin", `{"rate":"5"}`, "", 422, ""},
+		{"create what exists", "POST /campaigns", "admin", `{"id":"spring"}`, "", 409, "exists"},
+		{"create nothing", "POST /campaigns", "admin", `{"rate":"5"}`, "", 422, "invalid"},
 		{
 			"quota", "POST /quotas", "admin", `{"id":"fresh","windows":["300/1m"],"mode":"shadow","reason":"why"}`, "", 201,
 			`quota fresh {"mode":"shadow","windows":["300/1m"]}`,
 		},
-		{"quota that exists", "POST /quotas", "admin", `{"id":"provider"}`, "", 409, ""},
-		{"quota of no mode", "POST /quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, ""},
+		{"quota that exists", "POST /quotas", "admin", `{"id":"provider"}`, "", 409, "exists"},
+		{"quota of no mode", "POST /quotas", "admin", `{"id":"fresh","mode":"loose"}`, "", 422, "invalid"},
 		{"edit a quota", "PATCH /quotas/provider", "admin", `{"windows":[],"rollout":0}`, `"7"`, 200, `quota provider {"rollout":0,"windows":[]}`},
-		{"nothing of a quota", "PATCH /quotas/provider", "admin", `{}`, `"7"`, 422, ""},
-		{"no quota", "PATCH /quotas/nothing", "admin", `{"rollout":50}`, "*", 404, ""},
+		{"nothing of a quota", "PATCH /quotas/provider", "admin", `{}`, `"7"`, 422, "invalid"},
+		{"no quota", "PATCH /quotas/nothing", "admin", `{"rollout":50}`, "*", 404, "not-found"},
 		{
 			"adjust", "POST /quotas/provider/windows/1h/adjust", "admin", `{"used":5,"lower":true,"reason":"why"}`, "", 200,
 			`quota provider {Span:1h Used:5 Lower:true}`,
 		},
-		{"adjust without a reason", "POST /quotas/provider/windows/1h/adjust", "admin", `{"used":5}`, "", 422, ""},
+		{"adjust without a reason", "POST /quotas/provider/windows/1h/adjust", "admin", `{"used":5}`, "", 422, "invalid"},
 		{
 			"hold a key", "PATCH /quotas/provider/keys/a%2Fb", "operator", `{"held_until":"2100-01-01T00:00:00Z","reason":"why"}`, "", 200,
 			`key a/b of provider, held true`,
 		},
-		{"limit a key by an operator", "PATCH /quotas/provider/keys/a", "operator", `{"windows":["9/1s"]}`, "", 403, ""},
+		{"limit a key by an operator", "PATCH /quotas/provider/keys/a", "operator", `{"windows":["9/1s"]}`, "", 403, "role-required"},
 		{"delete a quota", "DELETE /quotas/provider?unlink=true&reason=why", "admin", "", `"7"`, 204, `no quota provider true`},
 		{
 			"create a destination", "POST /destinations", "admin",
 			`{"id":"shop-8","url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"},"reason":"why"}`, "", 201,
 			`destination shop-8 {"url":"https://shop-8.example/hook","headers":{"x-tenant":"blue"}}`,
 		},
-		{"create a destination that exists", "POST /destinations", "admin", `{"id":"shop-7","url":"https://shop-7.example/hook"}`, "", 409, ""},
+		{"create a destination that exists", "POST /destinations", "admin", `{"id":"shop-7","url":"https://shop-7.example/hook"}`, "", 409, "exists"},
 		{
 			"edit a destination", "PATCH /destinations/shop-7", "admin", `{"max_in_flight":0,"secrets":[]}`, `"7"`, 200,
 			`destination shop-7 {"secrets":[],"max_in_flight":0}`,
 		},
-		{"nothing of a destination", "PATCH /destinations/shop-7", "admin", `{}`, `"7"`, 422, ""},
-		{"a header that is no text", "PATCH /destinations/shop-7", "admin", `{"headers":{"x-tenant":5}}`, `"7"`, 422, ""},
+		{"nothing of a destination", "PATCH /destinations/shop-7", "admin", `{}`, `"7"`, 422, "invalid"},
+		{"a header that is no text", "PATCH /destinations/shop-7", "admin", `{"headers":{"x-tenant":5}}`, `"7"`, 422, "invalid"},
 		{"disable", "POST /destinations/shop-7/disable", "operator", `{"reason":"why"}`, "", 200, `destination shop-7 disabled`},
 		{"enable at any revision", "POST /destinations/shop-7/enable", "operator", "", `"6"`, 200, `destination shop-7 enabled`},
-		{"enable nothing", "POST /destinations/nowhere/enable", "operator", "", "", 404, ""},
+		{"enable nothing", "POST /destinations/nowhere/enable", "operator", "", "", 404, "not-found"},
 		{"delete a destination", "DELETE /destinations/shop-7?reason=why", "admin", "", `"7"`, 204, `no destination shop-7`},
 		{"open a sink", "POST /sinks/receiver/open", "operator", `{"reason":"why"}`, "", 200, `sink receiver  open`},
 		{
 			"open a destination", "POST /sinks/receiver/open", "operator", `{"destination":"https://a.example:443"}`, "", 200,
 			`sink receiver https://a.example:443 open`,
 		},
-		{"open no sink", "POST /sinks/nowhere/open", "operator", "", "", 404, ""},
+		{"open no sink", "POST /sinks/nowhere/open", "operator", "", "", 404, "not-found"},
 		{
 			"those until", "POST /bulk-changes", "operator", `{"action":"pause","until":"2h","ids":["spring"],"expect":1}`, "", 200,
 			`1 campaigns {Status:paused Until:2h0m0s Rate: Percent:0}`,
@@ -100,30 +98,44 @@ func TestChangesByAPI(t *testing.T) {
 			"those", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring","paused","spring"],"expect":2}`, "", 200,
 			`2 campaigns {Status:paused Until:0s Rate: Percent:0}`,
 		},
-		{"those and others", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, ""},
-		{"those that are gone", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, ""},
+		{"those and others", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring"],"filter":{"q":"s"},"expect":1}`, "", 422, "invalid"},
+		{"those that are gone", "POST /bulk-changes", "operator", `{"action":"pause","ids":["spring","gone"],"expect":2}`, "", 409, "count-changed"},
 		{
 			"many", "POST /bulk-changes", "operator", `{"action":"percent","percent":80,"filter":{"q":"spring"},"expect":1}`, "", 200,
 			`1 campaigns {Status: Until:0s Rate: Percent:80}`,
 		},
-		{"more than expected", "POST /bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, ""},
+		{"no operation", "GET /nothing", "viewer", "", "", 404, "not-found"},
+		{"another method", "PUT /status", "viewer", "", "", 405, "method-not-allowed"},
+		{"an unknown token", "GET /campaigns/spring", "guess", "", "", 401, "token-unknown"},
+		{"no token", "GET /campaigns/spring", "", "", "", 401, "token-required"},
+		{"no JSON", "PATCH /campaigns/spring", "operator", `{"rate`, `"7"`, 400, "malformed"},
+		{"a large body", "POST /campaigns/spring/pause", "operator", `{"until":"` + strings.Repeat("x", 70<<10) + `"}`, "", 413, "too-large"},
+		{"more than expected", "POST /bulk-changes", "operator", `{"action":"pause","filter":{},"expect":1}`, "", 409, "count-changed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			method, path, _ := strings.Cut(tt.request, " ")
 			answer := ask(h, method, "/api/v1"+path, tt.role, tt.body, "If-Match", tt.match).want(t, tt.code)
-			if kind := answer.Header().Get("Content-Type"); tt.code >= 400 && kind != "application/problem+json" {
-				t.Errorf("a problem of type %s", kind)
+			if tt.code >= 400 {
+				isProblem(t, answer, tt.want)
+				w.did(t)
+				return
 			}
 			by := " by the-" + tt.role + "@127.0.0.1: "
 			if strings.Contains(tt.request+tt.body, "why") {
 				by += "why"
 			}
-			if tt.asked == "" {
-				w.did(t)
-			} else {
-				w.did(t, tt.asked+by)
-			}
+			w.did(t, tt.want+by)
 		})
+	}
+	isProblem(t, ask(h, "POST", "/api/v1/campaigns/spring/pause", "operator", "", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), "foreign-origin")
+}
+
+// isProblem checks the type of a problem.
+func isProblem(t *testing.T, answer response, kind string) {
+	t.Helper()
+	answer.want(t, answer.Code, `"type":"urn:pacer:problem:`+kind+`"`, fmt.Sprintf(`"status":%d`, answer.Code))
+	if as := answer.Header().Get("Content-Type"); as != "application/problem+json" {
+		t.Errorf("%s: a problem of type %s", answer.request, as)
 	}
 }
 
@@ -147,8 +159,9 @@ func TestChangesTakeARevision(t *testing.T) {
 			case method == "PUT" && strings.HasPrefix(path, "destinations"):
 				continue
 			}
+			kinds := map[int]string{428: "revision-required", 412: "stale-revision", 422: "invalid"}
 			for match, code := range map[string]int{"": 428, `"6"`: 412, `W/"6"`: 412, `"x"`: 422, `""`: 422, `W/""`: 422, `"99999999999999999999"`: 422} {
-				ask(h, method, "/api/v1/"+of, "admin", body, "If-Match", match).want(t, code)
+				isProblem(t, ask(h, method, "/api/v1/"+of, "admin", body, "If-Match", match).want(t, code), kinds[code])
 				w.did(t)
 			}
 		}
@@ -207,6 +220,7 @@ func TestPartOfABulkChangeIsLogged(t *testing.T) {
 	for path, form := range map[string]string{"/pause-all": "expect=8", "/bulk": "expect=8&state=active&action=resume"} {
 		press(serve(w), path, "admin", typed(form)).want(t, 503, "8 of 8 campaigns were changed, then: ")
 	}
+	isProblem(t, ask(serve(w), "POST", "/api/v1/bulk-changes", "operator", `{"action":"pause","filter":{"q":"spring"},"expect":1}`), "partly-done")
 }
 
 // TestCancelledStaysSo: neither the API nor a form takes a campaign up again that is over, and there are no buttons for it.
@@ -320,55 +334,23 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// formFields are the fields of a form, hidden ones as well.
-var formFields = regexp.MustCompile(`<input (?:type="hidden" )?name="([^"]*)" value="([^"]*)"`)
-
-// fieldsOf returns what the form of a page is filled with.
-func fieldsOf(page response) url.Values {
-	form := url.Values{}
-	for _, field := range formFields.FindAllStringSubmatch(page.Body.String(), -1) {
-		form.Set(field[1], field[2])
-	}
-	return form
-}
-
-// TestConflictKeepsWhatOthersDid: a form that is sent once more changes what was typed, and nothing that others have changed since.
-func TestConflictKeepsWhatOthersDid(t *testing.T) {
-	w := guarded()
-	h := serve(w)
-	form := fieldsOf(visit(h, "/edit?id=spring", "admin"))
-	form.Set("burst", "3")
-	form.Set("rate", "50") // as the campaign was before somebody has made it 100
-	form.Set("was_rate", "50")
-	form.Set("revision", "6")
-	again := fieldsOf(press(h, "/edit", "admin", form).want(t, 412))
-	if again.Get("rate") != "100" || again.Get("burst") != "3" || again.Get("was_burst") != "0" {
-		t.Errorf("the form is %v", again)
-	}
-	press(h, "/edit", "admin", again).want(t, 303)
-	w.did(t, `spring {"burst":3} by the-admin@127.0.0.1: `)
-}
-
 // TestAnotherZone: the times of a form are in the zone of the form. Another zone makes them others, and leaves none that it does not show.
 func TestAnotherZone(t *testing.T) {
 	w := guarded()
 	w.snapshot.Campaigns["spring"].FinishBy = time.Date(2036, 12, 1, 15, 0, 0, 0, time.UTC)
 	h := serve(w)
 	form := fieldsOf(visit(h, "/edit?id=spring", "admin").want(t, 200, `name="finish_by" value="2036-12-01T15:00"`))
-	form.Set("finish_by", form.Get("was_finish_by"))
 	form.Set("time_zone", "Europe/Moscow")
 	press(h, "/edit", "admin", form).want(t, 303)
 	w.did(t, `spring {"time_zone":"Europe/Moscow","finish_by":"2036-12-01T12:00:00Z"} by the-admin@127.0.0.1: `)
 
 	form.Set("burst", "many") // so the form is shown again as it was typed
 	form = fieldsOf(press(h, "/edit", "admin", form).want(t, 422, `name="finish_by" value="2036-12-01T15:00"`, "now: 2036-12-01T18:00"))
-	form.Set("finish_by", "2036-12-01T15:00")
 	form.Set("burst", "0")
 	press(h, "/edit", "admin", form).want(t, 303)
 	w.did(t, `spring {"time_zone":"Europe/Moscow","finish_by":"2036-12-01T12:00:00Z"} by the-admin@127.0.0.1: `)
 
 	form = fieldsOf(visit(h, "/edit?id=spring&time_zone=Europe/Moscow", "admin").want(t, 200, `name="finish_by" value="2036-12-01T18:00"`))
-	form.Set("finish_by", form.Get("was_finish_by"))
 	press(h, "/edit", "admin", form).want(t, 303)
 	w.did(t, `spring {"time_zone":"Europe/Moscow"} by the-admin@127.0.0.1: `)
 }
@@ -393,14 +375,4 @@ func TestWhatIsSaidOfAFailure(t *testing.T) {
 	}
 	ask(h, "PATCH", "/api/v1/campaigns/spring", "admin", `{"burst":3}`, "If-Match", "*").want(t, 503, "in-doubt")
 	ask(h, "PUT", "/api/v1/quotas/fresh", "admin", `{"with":"nothing"}`, "If-None-Match", "*").want(t, 404, "quota nothing")
-}
-
-// TestNothingIsLoaded: before the catalog is loaded, no campaign or quota is said not to exist.
-func TestNothingIsLoaded(t *testing.T) {
-	w := newWorld()
-	w.guard.Anonymous, w.snapshot = auth.Admin, nil
-	h := serve(w)
-	for _, path := range []string{"campaign?id=spring", "quota?id=provider", "quota-adjust?id=provider", "campaigns.csv", "usage.csv?id=provider"} {
-		get(h, "/"+path).want(t, 503, "the catalog is not loaded")
-	}
 }

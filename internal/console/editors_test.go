@@ -61,12 +61,13 @@ type editor struct {
 
 var inputs = regexp.MustCompile(`<input[^>]* name="([^"]*)" value="([^"]*)"`)
 
-// read takes over the form that a page has.
-func (e *editor) read(page response) {
-	e.form = url.Values{}
+// fieldsOf returns what the form of a page is filled with, hidden fields as well.
+func fieldsOf(page response) url.Values {
+	form := url.Values{}
 	for _, field := range inputs.FindAllStringSubmatch(page.Body.String(), -1) {
-		e.form.Set(field[1], html.UnescapeString(field[2]))
+		form.Set(field[1], html.UnescapeString(field[2]))
 	}
+	return form
 }
 
 // forget forgets what was typed and is the form's own value: it does not count.
@@ -97,7 +98,7 @@ func TestEditors(t *testing.T) {
 				e.etag, e.form = visit(h, "/api/v1/campaigns/spring", e.role).Header().Get("ETag"), nil
 				e.typed, e.zoned = map[string]string{}, false
 				if page := visit(h, "/edit?id=spring", e.role); page.Code == http.StatusOK {
-					e.read(page)
+					e.form = fieldsOf(page)
 				}
 			case action == "sql":
 				zone, _ := time.LoadLocation(o.row.TimeZone)
@@ -154,7 +155,7 @@ func (e *editor) send(rt *rapid.T, h http.Handler, o *oneRow) {
 	if answer.Code == http.StatusSeeOther {
 		e.form = nil
 	} else if strings.Contains(page, `name="revision"`) {
-		e.read(answer)
+		e.form = fieldsOf(answer)
 		for name, text := range e.typed {
 			expect(rt, e.form.Get(name) == text, "the form that is shown again has %s %q, and not %q as it was typed", name, e.form.Get(name), text)
 		}

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,43 +13,8 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
-	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 )
-
-// TestProblemsHaveTypes: clients tell problems apart by their types, where several have one status as well.
-func TestProblemsHaveTypes(t *testing.T) {
-	w := guarded()
-	h := serve(w)
-	const bulk = `{"action":"pause","filter":{"q":"spring"},"expect":`
-	expect := func(answer response, code int, kind string) {
-		t.Helper()
-		answer.want(t, code, `"type":"urn:pacer:problem:`+kind+`"`, fmt.Sprintf(`"status":%d`, code))
-	}
-	for _, tt := range []struct {
-		request, role, body, match, kind string
-		code                             int
-	}{
-		{"GET /campaigns/nobody", "viewer", "", "", "not-found", 404}, {"GET /nothing", "viewer", "", "", "not-found", 404},
-		{"PUT /status", "viewer", "", "", "method-not-allowed", 405}, {"GET /campaigns/spring", "", "", "", "token-required", 401},
-		{"GET /campaigns/spring", "guess", "", "", "token-unknown", 401},
-		{"POST /campaigns/spring/cancel", "viewer", "", `"7"`, "role-required", 403},
-		{"PATCH /campaigns/spring", "operator", `{"rate":"5"}`, "", "revision-required", 428},
-		{"PATCH /campaigns/spring", "operator", `{"rate":"5"}`, `"6"`, "stale-revision", 412},
-		{"PATCH /campaigns/spring", "operator", `{"rate":"x"}`, `"7"`, "invalid", 422},
-		{"PATCH /campaigns/spring", "operator", `{"rate`, `"7"`, "malformed", 400},
-		{"POST /campaigns", "admin", `{"id":"spring"}`, "", "exists", 409}, {"DELETE /campaigns/paused", "admin", "", `"7"`, "in-use", 409},
-		{"POST /bulk-changes", "operator", bulk + "9}", "", "count-changed", 409},
-		{"POST /campaigns/spring/pause", "operator", `{"until":"` + strings.Repeat("x", 70<<10) + `"}`, "", "too-large", 413},
-	} {
-		method, path, _ := strings.Cut(tt.request, " ")
-		expect(ask(h, method, "/api/v1"+path, tt.role, tt.body, "If-Match", tt.match), tt.code, tt.kind)
-	}
-	foreign := ask(h, "POST", "/api/v1/campaigns/spring/pause", "operator", "", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
-	expect(foreign, 403, "foreign-origin")
-	w.fail = view.Fault(catalog.ErrForbidden, "the role may only read")
-	expect(ask(h, "POST", "/api/v1/bulk-changes", "operator", bulk+"1}"), 409, "partly-done")
-}
 
 // TestPut: something is created or replaced whole, as the condition says, and what is left out gets its default.
 func TestPut(t *testing.T) {
@@ -119,8 +83,8 @@ func TestReplaysOfOthers(t *testing.T) {
 		w := guarded()
 		book := &ledgerOfReplays{}
 		w.book = book
-		w.replay = func(ctx context.Context, _ replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
-			progress(3)
+		w.replay = func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+			o.Progress(3)
 			<-ctx.Done()
 			return deadletter.ReplayReport{Replayed: 4}, ctx.Err()
 		}

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -84,14 +83,6 @@ func TestPagesOfQuotas(t *testing.T) {
 	if etag := get(h, "/api/v1/quotas/provider").Header().Get("ETag"); etag != `"0"` {
 		t.Errorf("ETag %s", etag)
 	}
-}
-
-// TestCountsWithoutRedis: a console that has only the database says that it can neither correct counts nor hold keys.
-func TestCountsWithoutRedis(t *testing.T) {
-	h, _ := serveOf(guarded(), func(sources *view.Sources) { sources.Adjust, sources.Key, sources.SetKey = nil, nil, nil })
-	const says = "Redis and the database must be known"
-	press(h, "/quota-adjust", "admin", typed("id=provider&span=1h&used=5&reason=credit")).want(t, 503, says)
-	press(h, "/key-hold", "admin", typed("id=provider&key=anna&until=2h")).want(t, 503, says)
 }
 
 // TestPageOfAQuota: what each campaign asks for and gets.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,14 +14,15 @@ import (
 
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
 )
 
 // replaying is a console whose replays are told to the test.
-func replaying(run replay.Run) (w *world, h http.Handler, s *Site, asked chan replay.Request) {
-	w, asked = guarded(), make(chan replay.Request, 2)
-	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
-		asked <- r
-		return run(ctx, r, progress)
+func replaying(run replay.Run) (w *world, h http.Handler, s *Site, asked chan deadletter.ReplayOptions) {
+	w, asked = guarded(), make(chan deadletter.ReplayOptions, 2)
+	w.replay = func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+		asked <- o
+		return run(ctx, o)
 	}
 	h, s = serveOf(w)
 	return w, h, s, asked
@@ -33,11 +35,11 @@ func replays(h http.Handler, body string) response {
 
 // TestReplays: dead letters are counted, then replayed in the background as often as was seen, one replay at a time, until it is stopped.
 func TestReplays(t *testing.T) {
-	w, h, s, asked := replaying(func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
-		if r.DryRun {
-			return counted(ctx, r, progress)
+	w, h, s, asked := replaying(func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+		if o.DryRun {
+			return counted(ctx, o)
 		}
-		progress(3)
+		o.Progress(3)
 		<-ctx.Done()
 		return deadletter.ReplayReport{Replayed: 4, Doubtful: 2}, errors.New("stopped")
 	})
@@ -56,7 +58,7 @@ func TestReplays(t *testing.T) {
 	replays(h, `{"limit":7}`).want(t, 409, "another process")
 	w.elsewhere = false
 	press(h, "/replay", "operator", form).leads(t, "replays?done=replay")
-	if r := <-asked; r.Limit != 7 || r.Rate != "20" || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
+	if r := <-asked; r.Limit != 7 || r.Rate != delivery.PerSecond(20) || r.Campaign != "spring" || r.Until.Sub(r.Since) != 7*24*time.Hour {
 		t.Errorf("asked for %+v", r)
 	}
 	press(h, "/replay", "operator", form).want(t, 412, "wait for it, or stop it.") // a second one at once
@@ -92,7 +94,7 @@ func TestReplays(t *testing.T) {
 
 // TestReplayOfWhatHasExpired: letters that have expired are replayed if the form or the request says so, and counted then.
 func TestReplayOfWhatHasExpired(t *testing.T) {
-	_, h, s, asked := replaying(func(context.Context, replay.Request, func(int)) (deadletter.ReplayReport, error) {
+	_, h, s, asked := replaying(func(context.Context, deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
 		return deadletter.ReplayReport{Matched: 9, Replayed: 2, Expired: 5}, nil
 	})
 	visit(h, "/replay?campaign=spring&last=7d", "operator").want(t, 200, "Replay the 5 that have expired, too")
@@ -122,17 +124,18 @@ func TestReplayOfWhatHasExpired(t *testing.T) {
 // TestReplayOfNamedLetters: the API counts and replays letters by their places, and a page those of a time.
 func TestReplayOfNamedLetters(t *testing.T) {
 	_, h, s, asked := replaying(counted)
+	named := []deadletter.Place{{Offset: 5}, {Partition: 3, Offset: 17}}
 	visit(h, "/dead?since=2026-11-23+09:00&until=2026-11-24", "operator").want(t, 200,
 		"dead letters from 2026-11-23 09:00 until 2026-11-24 were looked at",
 		`<a class="button" href="replay?since=2026-11-23&#43;09%3A00&amp;until=2026-11-24">`)
 	replays(h, `{"places":["3/17","0/5","3/17"],"dry_run":true}`).want(t, 200)
-	if count := <-asked; !count.DryRun || count.Filter != (replay.Filter{}) || !slices.Equal(count.Places, []string{"0/5", "3/17"}) {
+	if count := <-asked; !count.DryRun || !reflect.DeepEqual(count.Filter, deadletter.Filter{Places: named}) {
 		t.Errorf("counted %+v", count)
 	}
 	s.replays.Wait()
 	replays(h, `{"places":["3/17","0/5","3/17"],"limit":2}`).want(t, 202, `"chosen":2`)
 	s.replays.Wait()
-	if begun := <-asked; begun.DryRun || !slices.Equal(begun.Places, []string{"0/5", "3/17"}) {
+	if begun := <-asked; begun.DryRun || !slices.Equal(begun.Places, named) {
 		t.Errorf("asked for %+v", begun)
 	}
 	replays(h, `{"places":[],"dry_run":true}`).want(t, 422, "places")

@@ -23,7 +23,6 @@ import (
 
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/console/live"
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -222,15 +221,6 @@ func TestOverview(t *testing.T) {
 		`<span class="state bad">away</span> <strong>Redis</strong> does not answer.`)
 }
 
-// TestNothingIsWrong: the overview says so.
-func TestNothingIsWrong(t *testing.T) {
-	h, _ := serveOf(newWorld(), func(sources *view.Sources) {
-		sources.Gates, sources.Closed, sources.Letters = nil, nil, nil
-		sources.Sink = func(string) (string, string) { return "receiver", "" }
-	})
-	get(h, "/").want(t, 200, `<p class="fine">Nothing is wrong.</p>`)
-}
-
 // TestRampingCampaigns: campaigns on a ramp are shown and found while they send.
 func TestRampingCampaigns(t *testing.T) {
 	w := newWorld()
@@ -299,25 +289,6 @@ func (a *tape) Write(b []byte) (int, error) {
 	return a.ResponseRecorder.Write(b)
 }
 
-// TestLive: a stream of a page sends what has changed, once a second.
-func TestLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, site := serveOf(newWorld())
-		looking(t, site)
-		events, leave := watch(t, h, "/live?page=campaigns&q=spring")
-		defer leave()
-		first := events()
-		if !strings.HasPrefix(first, "id: ") || !strings.Contains(first, "data: <div id=\"live\">") || !strings.Contains(first, "spring") ||
-			strings.Contains(first, "paused") {
-			t.Errorf("the first event is %.200q", first)
-		}
-		time.Sleep(time.Second)
-		if second := events(); second == first || !strings.Contains(second, "Sent/s") || strings.Count(second, "id: ") != 1 {
-			t.Errorf("the second event is %.200q", second)
-		}
-	})
-}
-
 // TestAPI: the document is the one that is committed, and what it does not allow is answered with a problem.
 func TestAPI(t *testing.T) {
 	const recorded = "../../docs/openapi.json"
@@ -352,60 +323,54 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// TestLooksForLettersAreLimited: of the page and of the API together.
-func TestLooksForLettersAreLimited(t *testing.T) {
-	w := newWorld()
-	begun, end := make(chan struct{}), make(chan struct{})
-	w.look = func() { begun <- struct{}{}; <-end }
-	h := serve(w)
-	var both sync.WaitGroup
-	for _, path := range []string{"/dead", "/api/v1/dead-letters"} { // the page says that it looks
-		both.Go(func() { get(h, path).want(t, 200) })
-		<-begun
-	}
-	w.look = nil // a third look would not wait
+// TestReadsOfDeadLettersAreLimited: looks and dry runs read thousands of records, whether a page or the API asks for them. Operators have one more.
+func TestReadsOfDeadLettersAreLimited(t *testing.T) {
 	const says = "2 others look for dead letters already"
-	get(h, "/dead?campaign=spring").want(t, 200, "Looking for dead letters")
-	get(h, "/dead.csv").want(t, 503, says)
-	if header := get(h, "/api/v1/dead-letters").want(t, 503, says).Header(); header.Get("Retry-After") != "10" {
-		t.Errorf("by the API while two look: %v", header)
-	}
-	close(end)
-	both.Wait()
-	get(h, "/api/v1/dead-letters").want(t, 200)
-}
-
-// TestCountsOfLettersAreLimited: a dry run reads as much as a look, whether a page or the API asks for it.
-func TestCountsOfLettersAreLimited(t *testing.T) {
-	w := newWorld()
-	w.guard.Anonymous = auth.Operator
-	begun, end := make(chan struct{}), make(chan struct{})
-	w.replay = func(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
-		begun <- struct{}{}
-		<-end
-		return counted(ctx, r, progress)
-	}
-	h := serve(w)
-	ways := []func() response{
-		func() response { return get(h, "/replay?campaign=spring") },
-		func() response { return ask(h, "POST", "/api/v1/replays", "", `{"dry_run":true}`) },
-	}
-	var both sync.WaitGroup
-	for _, way := range append(ways, ways[0]) { // one more than viewers may
-		over := make(chan struct{})
-		both.Go(func() { defer close(over); way().want(t, 200) })
-		select {
-		case <-begun:
-		case <-over: // it was refused
+	for _, tt := range []struct {
+		role          auth.Role
+		reads, others []string // by their paths
+	}{
+		{auth.Viewer, []string{"/dead", "/api/v1/dead-letters"}, []string{"/dead.csv", "/api/v1/dead-letters"}},
+		{auth.Operator, []string{"/replay?campaign=spring", "/api/v1/replays", "/replay?campaign=spring"}, []string{"/replay?campaign=spring", "/api/v1/replays"}},
+	} {
+		w, begun, end := newWorld(), make(chan struct{}, 10), make(chan struct{})
+		w.guard.Anonymous = tt.role
+		wait := func() { begun <- struct{}{}; <-end }
+		w.look = wait
+		w.replay = func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+			wait()
+			return counted(ctx, o)
+		}
+		h := serve(w)
+		read := func(path string) response {
+			if path == "/api/v1/replays" {
+				return ask(h, "POST", path, "", `{"dry_run":true}`)
+			}
+			return get(h, path)
+		}
+		var all sync.WaitGroup
+		for _, path := range tt.reads {
+			over := make(chan struct{})
+			all.Go(func() { defer close(over); read(path).want(t, 200) })
+			select {
+			case <-begun:
+			case <-over: // it was refused
+			}
+		}
+		for _, path := range tt.others {
+			if header := read(path).want(t, 503, says).Header(); path != "/dead.csv" && header.Get("Retry-After") != "10" {
+				t.Errorf("%s while others look: %v", path, header)
+			}
+		}
+		if tt.role == auth.Viewer {
+			get(h, "/dead?campaign=spring").want(t, 200, "Looking for dead letters")
+		}
+		close(end)
+		all.Wait()
+		for _, path := range tt.others {
+			read(path).want(t, 200)
 		}
 	}
-	for _, way := range ways {
-		if header := way().want(t, 503, "others look for dead letters already").Header(); header.Get("Retry-After") != "10" {
-			t.Errorf("while three count: %v", header)
-		}
-	}
-	close(end)
-	both.Wait()
 }
 
 // TestEventsOfAnyNewline: text cannot begin a field of an event, with any kind of newline.

@@ -579,8 +579,8 @@ func (w *world) lease(ctx context.Context) (held context.Context, release func()
 }
 
 // counted is a replay of seven letters.
-func counted(_ context.Context, r replay.Request, _ func(int)) (deadletter.ReplayReport, error) {
-	return deadletter.ReplayReport{Matched: 9, Replayed: min(7, r.Limit), Before: 2}, nil
+func counted(_ context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+	return deadletter.ReplayReport{Matched: 9, Replayed: min(7, o.Limit), Before: 2}, nil
 }
 
 // What the database does with the next change.

@@ -44,15 +44,16 @@ func (d *Letter) expired(now time.Time) bool {
 	return d.Reason == delivery.ReasonExpired && d.Detail != delivery.DetailCompleted || !d.ExpiresAt.IsZero() && !now.Before(d.ExpiresAt)
 }
 
-// Filter selects dead letters; empty fields select all.
+// Filter selects dead letters, as the API takes it; empty fields select all. Of campaigns, delivery.UnknownCampaign means letters that name
+// none.
 type Filter struct {
-	Campaign string // delivery.UnknownCampaign: letters that name none
-	Reason   delivery.Reason
-	JobID    string
-	To       string    // the destination that the job names
-	Since    time.Time // written at this time or later
-	Until    time.Time // written before this time
-	Places   []Place   // at these alone; nil: at all
+	Campaign string          `query:"campaign" json:"campaign,omitempty" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
+	Reason   delivery.Reason `query:"reason" json:"reason,omitempty" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key" doc:"why they died"`
+	JobID    string          `query:"job_id" json:"job_id,omitempty" maxLength:"256"`
+	To       string          `query:"destination" json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
+	Since    time.Time       `query:"since" json:"since,omitzero" doc:"written then or later, however long ago"`
+	Until    time.Time       `query:"until" json:"until,omitzero" doc:"written before"`
+	Places   []Place         `json:"-"` // at these alone; nil: at all
 }
 
 func (f *Filter) matches(d *Letter) bool {

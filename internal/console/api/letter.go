@@ -8,7 +8,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pacer/pacer/internal/console/auth"
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
@@ -27,7 +26,7 @@ func (s *server) registerLetters(api huma.API) {
 }
 
 type lettersIn struct {
-	replay.Filter
+	deadletter.Filter
 	Lately
 
 	After string `query:"after" maxLength:"16384" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"next of the page before" doc:"next of the page before"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -41,7 +42,7 @@ func (s *server) known(ctx context.Context) []replay.Job {
 
 type startIn struct {
 	Body struct {
-		replay.Filter
+		deadletter.Filter
 		Places     []string `json:"places,omitempty" minItems:"1" maxItems:"1000" nullable:"false" example:"[\"3/17\"]" doc:"the letters at these places alone, instead of those that match a filter"`
 		DropExpiry bool     `json:"drop_expiry,omitempty" doc:"those that have expired, too, without their expiry"`
 		Again      bool     `json:"again,omitempty" doc:"those that were replayed before, too"`
@@ -67,27 +68,29 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err != nil {
 		return nil, err
 	}
-	request := replay.Request{Filter: in.Body.Filter, Places: places, DropExpiry: in.Body.DropExpiry, Again: in.Body.Again, ToTopic: in.Body.ToTopic}
-	if t := request.ToTopic; t != "" && !slices.Contains(s.sources().Ingress, t) {
+	o := deadletter.ReplayOptions{
+		Filter: in.Body.Filter, DropExpiry: in.Body.DropExpiry, Again: in.Body.Again, ToTopic: in.Body.ToTopic, Limit: in.Body.Limit,
+	}
+	o.Places = places
+	if t := o.ToTopic; t != "" && !slices.Contains(s.sources().Ingress, t) {
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("to_topic %s is not among kafka.topics, so no daemon would read it; add it there", notation.Shorten(t)))
 	}
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
-		outcome, err := jobs.Count(ctx, request)
+		outcome, err := jobs.Count(ctx, o)
 		if err != nil {
 			return nil, problem(err, Conflict)
 		}
 		out.Body.Outcome = outcome
 		return out, nil
 	}
-	if micros, _, err := notation.ParseRate(in.Body.Rate); err != nil || micros == 0 || in.Body.Limit < 1 {
+	if o.Rate, err = view.ParseRate(in.Body.Rate); err != nil || o.Rate.Zero() || o.Limit < 1 {
 		return nil, huma.Error422UnprocessableEntity("give a limit above 0, which a dry run counts, and a rate above 0 such as 100 or 150/m")
 	}
 	if err := view.CheckReason("why", in.Body.Why); err != nil {
 		return nil, problem(err, Conflict)
 	}
-	request.Rate, request.Limit = in.Body.Rate, in.Body.Limit
-	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, request)
+	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, in.Body.Rate, o)
 	switch {
 	case errors.Is(err, replay.ErrBusy):
 		return nil, fail(replayRunning, line(err))
@@ -99,15 +102,16 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 }
 
 // places returns where the letters are that are chosen one by one, each once; nil: all that the filter selects.
-func (in *startIn) places() ([]string, error) {
-	list := slices.Compact(slices.Sorted(slices.Values(in.Body.Places)))
-	if len(list) > 0 && in.Body.Filter != (replay.Filter{}) {
-		return nil, huma.Error422UnprocessableEntity("give either places or a filter, not both")
-	}
-	for _, place := range list {
-		if _, ok := view.ParsePlace(place); !ok {
-			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("places: %q is no place of a dead letter, such as 3/17", notation.Shorten(place)))
+func (in *startIn) places() (list []deadletter.Place, err error) {
+	for _, text := range slices.Compact(slices.Sorted(slices.Values(in.Body.Places))) {
+		place, ok := view.ParsePlace(text)
+		if !ok {
+			return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("places: %q is no place of a dead letter, such as 3/17", notation.Shorten(text)))
 		}
+		list = append(list, place)
+	}
+	if list != nil && !reflect.DeepEqual(in.Body.Filter, deadletter.Filter{}) {
+		return nil, huma.Error422UnprocessableEntity("give either places or a filter, not both")
 	}
 	return list, nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/pacer/pacer/internal/console/api"
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
+	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -74,7 +76,7 @@ func typedTime(name, text string) (time.Time, error) {
 
 // filter is the search as sources take it.
 func (s *search) filter() (f view.LetterFilter, err error) {
-	f.After, f.Filter = s.After, replay.Filter{Campaign: s.Campaign, Reason: s.Reason, JobID: s.JobID, Destination: s.Destination}
+	f.After, f.Filter = s.After, deadletter.Filter{Campaign: s.Campaign, Reason: delivery.Reason(s.Reason), JobID: s.JobID, To: s.Destination}
 	if f.Last, err = notation.ParseSpan(s.Last); err == nil {
 		return f, nil
 	}

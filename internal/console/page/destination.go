@@ -8,8 +8,8 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/console/view"
+	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
@@ -56,7 +56,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 		Forms       bool // the stream sends none
 	}{Destination: d, Gates: s.watcher.GatesOf(ctx, d.ID), Figures: c.State.Answers(d.ID), Forms: !query.Has("page") && c.Who.Role >= auth.Operator}
 	var err error
-	data.Letters, err = s.watcher.FindLetters(ctx, view.LetterFilter{Filter: replay.Filter{Destination: d.ID}, Last: view.LettersOf, Limit: shortList}, false)
+	data.Letters, err = s.watcher.FindLetters(ctx, view.LetterFilter{Filter: deadletter.Filter{To: d.ID}, Last: view.LettersOf, Limit: shortList}, false)
 	switch {
 	case errors.Is(err, view.ErrAsking):
 		data.Looking = true

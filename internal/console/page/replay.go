@@ -42,7 +42,7 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	}
 	if err != nil {
 		c.status, data.Fault = api.StatusOf(err), brief(err)
-	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, replay.Request{Filter: filter.Filter}); err != nil {
+	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, deadletter.ReplayOptions{Filter: filter.Filter}); err != nil {
 		data.Fault = "Not counted: " + brief(err)
 		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
@@ -64,32 +64,27 @@ func fillReplays(ctx context.Context, s *Site, _ url.Values, c *content) {
 
 // startReplay begins what fillReplay has counted: what has died since is left out.
 func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	r := replay.Request{Rate: strings.TrimSpace(form.Get("rate")), Filter: replay.Filter{
-		Campaign: form.Get("campaign"), Reason: form.Get("reason"), JobID: form.Get("job"), Destination: form.Get("destination"),
-	}}
-	var errs [3]error
-	r.Limit, errs[0] = strconv.Atoi(form.Get("limit"))
-	r.Until, errs[1] = time.Parse(time.RFC3339, form.Get("until"))
-	if form.Get("since") != "" {
-		r.Since, errs[2] = time.Parse(time.RFC3339, form.Get("since"))
-	}
-	if r.DropExpiry = form.Has("drop-expiry"); r.DropExpiry {
+	filter, err := searchOf(form).filter()
+	o := deadletter.ReplayOptions{Filter: filter.Filter, DropExpiry: form.Has("drop-expiry")}
+	limit, noLimit := strconv.Atoi(form.Get("limit"))
+	if o.Limit = limit; o.DropExpiry {
 		expired, err := strconv.Atoi(form.Get("expired"))
 		if err != nil || expired < 0 {
 			return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many letters have expired.")
 		}
-		r.Limit = min(r.Limit+min(expired, replay.MaxLetters), replay.MaxLetters)
+		o.Limit = min(limit+min(expired, replay.MaxLetters), replay.MaxLetters)
 	}
-	if errors.Join(errs[:]...) != nil || r.Limit < 1 || r.Limit > replay.MaxLetters {
+	if err != nil || o.Until.IsZero() || noLimit != nil || o.Limit < 1 || o.Limit > replay.MaxLetters {
 		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say which letters it is about.")
 	}
-	if micros, _, err := notation.ParseRate(r.Rate); err != nil || micros == 0 {
-		return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(r.Rate))
+	rate := strings.TrimSpace(form.Get("rate"))
+	if o.Rate, err = view.ParseRate(rate); err != nil || o.Rate.Zero() {
+		return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(rate))
 	}
 	if err := view.CheckReason("why", form.Get("why")); err != nil {
 		return "", nil, err
 	}
-	_, err := s.watcher.Sources().Replays.Start(auth.Of(ctx).Actor(), form.Get("why"), r)
+	_, err = s.watcher.Sources().Replays.Start(auth.Of(ctx).Actor(), form.Get("why"), rate, o)
 	if errors.Is(err, replay.ErrBusy) {
 		err = view.Fault(catalog.ErrStale, "%s.", err)
 	}

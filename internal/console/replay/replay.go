@@ -27,35 +27,12 @@ const (
 	keep = 20
 )
 
-// Filter selects dead letters; empty fields select all.
-type Filter struct {
-	Campaign    string    `query:"campaign" json:"campaign,omitempty" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces"`
-	Reason      string    `query:"reason" json:"reason,omitempty" enum:"undecodable,invalid_header,unknown_campaign,too_large,overweight,refused,attempts_exhausted,expired,rejected,deadline,unknown_destination,missing_key" doc:"why they died"`
-	JobID       string    `query:"job_id" json:"job_id,omitempty" maxLength:"256"`
-	Destination string    `query:"destination" json:"destination,omitempty" maxLength:"256" doc:"that their jobs name"`
-	Since       time.Time `query:"since" json:"since,omitzero" doc:"written then or later, however long ago"`
-	Until       time.Time `query:"until" json:"until,omitzero" doc:"written before"`
-}
-
-// Request is what is to be replayed.
-type Request struct {
-	Filter
-	Places []string // letters at these alone, as 3/17; nil: all that the filter selects
-	// DropExpiry also replays letters that have expired, without their expiry.
-	DropExpiry bool
-	ToTopic    string // ingress topic of all; "": the one that each came from
-	Again      bool   // letters that were replayed before, too
-	Rate       string // such as 100 or 150/m
-	Limit      int
-	DryRun     bool
-}
-
 // Job is a replay.
 type Job struct {
-	ID     string `json:"id"`
-	State  string `json:"state" enum:"running,done,stopped,failed"`
-	Filter Filter `json:"filter"`
-	Chosen int    `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
+	ID     string            `json:"id"`
+	State  string            `json:"state" enum:"running,done,stopped,failed"`
+	Filter deadletter.Filter `json:"filter"`
+	Chosen int               `json:"chosen,omitempty" doc:"how many letters were chosen one by one; absent: all that the filter selects"`
 	// DropExpiry is that of the request.
 	DropExpiry bool                    `json:"drop_expiry,omitempty" doc:"those that have expired, too"`
 	Again      bool                    `json:"again,omitempty" doc:"those that were replayed before, too"`
@@ -69,8 +46,8 @@ type Job struct {
 	Outcome    deadletter.ReplayReport `json:"outcome"`
 }
 
-// Run replays. When ctx ends it finishes the current batch. progress is told how many letters have been replayed so far.
-type Run func(ctx context.Context, request Request, progress func(replayed int)) (deadletter.ReplayReport, error)
+// Run replays. When ctx ends it finishes the current batch.
+type Run func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error)
 
 // Lease keeps other processes from replaying until release is called; held ends when it no longer can. The error is ErrBusy if
 // another process replays.
@@ -86,7 +63,7 @@ type Jobs struct {
 	book  Book // nil: those of others are not known
 	log   *slog.Logger
 
-	count   func(context.Context, Request) (deadletter.ReplayReport, error) // a dry run
+	count   Run // a dry run
 	running sync.WaitGroup
 	busy    atomic.Bool        // a replay begins or runs here
 	mu      sync.Mutex         // guards what follows
@@ -97,9 +74,7 @@ type Jobs struct {
 
 // New makes Jobs; it starts nothing.
 func New(run Run, lease Lease, log *slog.Logger) *Jobs {
-	j := &Jobs{run: run, lease: lease, log: log}
-	j.count = Limited(func(ctx context.Context, r Request) (deadletter.ReplayReport, error) { return run(ctx, r, nil) })
-	return j
+	return &Jobs{run: run, count: Limited(run), lease: lease, log: log}
 }
 
 // ErrSearching means that enough others read dead letters already.
@@ -128,9 +103,9 @@ func Limited[F, A any](look func(context.Context, F) (A, error)) func(context.Co
 }
 
 // Count returns what a replay would do, of the letters at these places if there are any. The error is ErrSearching while others count.
-func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayReport, error) {
-	request.Limit, request.DryRun = MaxLetters, true
-	outcome, err := j.count(ctx, request)
+func (j *Jobs) Count(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+	o.Limit, o.DryRun = MaxLetters, true
+	outcome, err := j.count(ctx, o)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("counting the letters takes too long; narrow the filter")
 	}
@@ -139,8 +114,8 @@ func (j *Jobs) Count(ctx context.Context, request Request) (deadletter.ReplayRep
 
 var errClosed = errors.New("this process is being stopped")
 
-// Start begins a replay of at most limit letters. The error is ErrBusy if one is running, here or in another process.
-func (j *Jobs) Start(by, why string, request Request) (Job, error) {
+// Start begins a replay, whose rate is shown as it was typed. The error is ErrBusy if one is running, here or in another process.
+func (j *Jobs) Start(by, why, rate string, o deadletter.ReplayOptions) (Job, error) {
 	if !j.busy.CompareAndSwap(false, true) {
 		return Job{}, ErrBusy
 	}
@@ -158,22 +133,22 @@ func (j *Jobs) Start(by, why string, request Request) (Job, error) {
 		return Job{}, err
 	}
 	job := &Job{
-		ID: rand.Text(), State: Running, Filter: request.Filter, Chosen: len(request.Places), DropExpiry: request.DropExpiry,
-		Again: request.Again, Rate: request.Rate, Expected: request.Limit, By: by, Why: why,
-		Started: time.Now().UTC(),
+		ID: rand.Text(), State: Running, Filter: o.Filter, Chosen: len(o.Places), DropExpiry: o.DropExpiry, Again: o.Again, Rate: rate,
+		Expected: o.Limit, By: by, Why: why, Started: time.Now().UTC(),
 	}
 	j.stop = cancel
 	j.list = append([]*Job{job}, j.list[:min(len(j.list), keep-1)]...)
-	j.log.Info("a replay of dead letters begins", "replay", job.ID, "campaign", request.Campaign, "reason", request.Reason,
-		"rate", request.Rate, "letters", request.Limit, "by", by)
+	j.log.Info("a replay of dead letters begins", "replay", job.ID, "campaign", o.Campaign, "reason", o.Reason, "rate", rate,
+		"letters", o.Limit, "by", by)
+	o.Progress = func(replayed int) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		job.Outcome.Replayed = replayed
+	}
 	j.running.Go(func() {
 		defer cancel()
 		defer j.follow(ctx, cancel, job)()
-		outcome, err := j.run(ctx, request, func(replayed int) {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			job.Outcome.Replayed = replayed
-		})
+		outcome, err := j.run(ctx, o)
 		cause, stopped := context.Cause(ctx), ctx.Err() != nil
 		if stopped && !errors.Is(cause, ctx.Err()) { // the lease was lost
 			err = cause

@@ -12,14 +12,14 @@ import (
 func TestAReplayEndsOnceOthersMayBegin(t *testing.T) {
 	var j *Jobs
 	state := ""
-	run := func(context.Context, Request, func(int)) (deadletter.ReplayReport, error) {
+	run := func(context.Context, deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
 		return deadletter.ReplayReport{Replayed: 1}, nil
 	}
 	lease := func(ctx context.Context) (context.Context, func(), error) {
 		return ctx, func() { state = j.List(nil)[0].State }, nil
 	}
 	j = New(run, lease, slog.New(slog.DiscardHandler))
-	if _, err := j.Start("me", "", Request{}); err != nil {
+	if _, err := j.Start("me", "", "", deadletter.ReplayOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	j.Wait()

@@ -52,12 +52,17 @@ type Condition struct {
 	At  *int64 // it exists at this revision; nil: at any
 }
 
+// row returns a campaign as the database has it.
+func (s *Sources) row(ctx context.Context, id string) (row catalog.CampaignRow, err error) {
+	if s.Catalog == nil {
+		return row, errNoDatabase
+	}
+	return s.Catalog.GetCampaign(ctx, id)
+}
+
 // Campaign returns what people set of a campaign, as the database has it.
 func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
-	if s.Catalog == nil {
-		return nil, errNoDatabase
-	}
-	return s.settingsOf(s.Catalog.GetCampaign(ctx, id))
+	return s.settingsOf(s.row(ctx, id))
 }
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.
@@ -197,21 +202,20 @@ func scheduleOf(row *catalog.CampaignRow) (hours, ramp string) {
 }
 
 // as gives a campaign the settings that the database has now.
-func (c *Campaign) as(now *Settings) {
-	c.Revision, c.Status, c.Rate, c.PriorityWeight, c.Burst, c.Overflow = now.Revision, now.Status, now.Rate, now.PriorityWeight, now.Burst, now.Overflow
-	c.Quotas, c.MaxInFlight, c.ActiveHours, c.TimeZone, c.Ramp, c.ExpectedTotal = now.Quotas, int(now.MaxInFlight), now.ActiveHours, now.TimeZone, now.Ramp, now.ExpectedTotal
-	c.FinishBy = optionalInstant(now.FinishBy)
-	c.ZoneMissing, c.AvoidMinutes = now.ZoneMissing, now.AvoidMinutes
-	c.PausedUntil, c.StartsAt, c.EndsAt = optionalInstant(now.PausedUntil), optionalInstant(now.StartsAt), optionalInstant(now.EndsAt)
-	c.RampSince, c.JobTTL, c.UpdatedAt, c.SinkSet, c.Note, c.Progress = now.RampSince, now.JobTTL, now.UpdatedAt, now.Sink, now.Note, c.foreseen(now.Progress)
+func (c *Campaign) as(row *catalog.CampaignRow) {
+	at := func(t *time.Time) *time.Time { return instant(orZero(t)) }
+	c.Revision, c.Status, c.Rate, c.SinkSet, c.Quotas = row.Revision, string(row.Status), row.Rate(), row.Sink, append([]string{}, row.Quotas...)
+	c.PriorityWeight, c.Burst, c.MaxInFlight, c.Overflow = row.PriorityWeight, row.Burst, int(row.MaxInFlight), string(row.Overflow)
+	c.PausedUntil, c.StartsAt, c.EndsAt, c.FinishBy = at(row.PausedUntil), at(row.StartsAt), at(row.EndsAt), at(row.FinishBy)
+	c.TimeZone, c.ZoneMissing, c.AvoidMinutes = row.TimeZone, row.ZoneMissing, row.AvoidMinutes
+	c.ActiveHours, c.Ramp = scheduleOf(row)
+	c.RampSince, c.JobTTL, c.ExpectedTotal, c.Note = row.RampSince, row.JobTTL, orZero(row.ExpectedTotal), row.Note
+	c.UpdatedAt, c.Progress = &row.UpdatedAt, c.foreseen(&row.Progress)
 }
 
 // foreseen returns the progress of the campaign with the backlog that the daemons report now, and without an end while it is not known when
 // the campaign goes on.
 func (c *Campaign) foreseen(p *catalog.CampaignProgress) *catalog.CampaignProgress {
-	if p == nil {
-		return nil
-	}
 	now := *p
 	if c.States != nil {
 		now.Backlog, now.Retrying, now.InFlight = c.States.Total(), c.States.Retrying, c.States.InFlight

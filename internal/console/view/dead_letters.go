@@ -14,7 +14,6 @@ import (
 	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // DeadLetters reads and replays dead letters.
@@ -111,11 +110,6 @@ func textOr64(b []byte) (text string, binary []byte) {
 	return "", b
 }
 
-// selecting is a filter as package deadletter takes it.
-func selecting(f replay.Filter) deadletter.Filter {
-	return deadletter.Filter{Campaign: f.Campaign, Reason: delivery.Reason(f.Reason), JobID: f.JobID, To: f.Destination, Since: f.Since, Until: f.Until}
-}
-
 // Find looks for dead letters, the newest first.
 func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, err error) {
 	before, err := deadletter.ParsePosition(f.After)
@@ -127,7 +121,7 @@ func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, 
 	var reached deadletter.Position
 	options := deadletter.Options{
 		Topics: d.Topics, Unmarked: d.unmarked, MaxScanned: maxScanned, Scanned: &found.Looked,
-		Filter: selecting(f.Filter), Before: before, Reached: &reached,
+		Filter: f.Filter, Before: before, Reached: &reached,
 	}
 	if f.After != "" {
 		options.Limit = limit // the counts were those of the first page
@@ -179,30 +173,11 @@ func cutShort(ctx context.Context, looked int, err error) bool {
 }
 
 // Replay implements replay.Run.
-func (d *DeadLetters) Replay(ctx context.Context, r replay.Request, progress func(int)) (deadletter.ReplayReport, error) {
-	options := deadletter.ReplayOptions{
-		Topics: d.Topics, Ingress: d.Ingress, Limit: r.Limit, DryRun: r.DryRun, DropExpiry: r.DropExpiry, Again: r.Again, ToTopic: r.ToTopic, Progress: progress,
-		Filter: selecting(r.Filter),
+func (d *DeadLetters) Replay(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
+	if o.Topics, o.Ingress = d.Topics, d.Ingress; o.DryRun {
+		o.MaxScanned = maxCounted
 	}
-	for _, text := range r.Places {
-		place, ok := ParsePlace(text)
-		if !ok {
-			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "%q is no place of a dead letter, such as 3/17", notation.Shorten(text))
-		}
-		options.Places = append(options.Places, place)
-	}
-	if r.DryRun {
-		options.MaxScanned = maxCounted
-	} else {
-		var err error
-		if options.Rate, err = parseRate(r.Rate); err != nil {
-			return deadletter.ReplayReport{}, err
-		}
-		if options.Rate.Zero() {
-			return deadletter.ReplayReport{}, Fault(catalog.ErrInvalid, "rate: a rate of 0 would replay nothing")
-		}
-	}
-	report, err := deadletter.Replay(ctx, options)
+	report, err := deadletter.Replay(ctx, o)
 	switch {
 	case errors.Is(err, deadletter.ErrMore):
 		err = Fault(catalog.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/console/replay"
 	"github.com/pacer/pacer/internal/deadletter"
 	"github.com/pacer/pacer/internal/delivery"
 )
@@ -49,7 +48,7 @@ func TestLastCountsBackFromUntil(t *testing.T) {
 		{time.Hour, time.Time{}, time.Time{}, now.Add(-time.Hour)}, {time.Hour, time.Time{}, past, past.Add(-time.Hour)},
 		{time.Hour, time.Time{}, ahead, now.Add(-time.Hour)}, {0, past, now, past},
 	} {
-		f := LetterFilter{Last: tt.last, Filter: replay.Filter{Since: tt.since, Until: tt.until}}
+		f := LetterFilter{Last: tt.last, Filter: deadletter.Filter{Since: tt.since, Until: tt.until}}
 		if got := f.from(now); !got.Equal(tt.want) {
 			t.Errorf("%+v: since %s, want %s", tt, got, tt.want)
 		}

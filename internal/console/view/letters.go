@@ -64,7 +64,7 @@ func (l *Watcher) WholeLetter(ctx context.Context, at deadletter.Place) (*WholeL
 
 // LookForJob looks where a job is, and how far back for its dead letters and events.
 func (l *Watcher) LookForJob(ctx context.Context, id string, last time.Duration) (*FoundJob, error) {
-	letters, err := l.sources.Letters(ctx, LetterFilter{Filter: replay.Filter{JobID: id}, Last: last, Limit: maxLetters})
+	letters, err := l.sources.Letters(ctx, LetterFilter{Filter: deadletter.Filter{JobID: id}, Last: last, Limit: maxLetters})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 	c := *e.snapshot.Campaigns[id]
 	if what.Rate != "" {
 		var err error
-		if c.Rate, err = parseRate(what.Rate); err != nil {
+		if c.Rate, err = ParseRate(what.Rate); err != nil {
 			return nil, err
 		}
 	}
@@ -54,7 +54,8 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 	return progress.NewPlan(e.now, id, all, e.left, slices.Concat(slices.Collect(maps.Values(e.windows))...)), nil
 }
 
-func parseRate(text string) (rate delivery.Rate, err error) {
+// ParseRate reads a rate such as 500 or 150/m.
+func ParseRate(text string) (rate delivery.Rate, err error) {
 	micros, per, err := notation.ParseRate(text)
 	if err == nil {
 		rate, err = delivery.NewRate(micros, per)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/notation"
@@ -97,7 +98,7 @@ func ValuesOf(shown any) (v Values) {
 func (s *Setting) Text(of Values) string {
 	switch value := of[s.Name].(type) {
 	case string:
-		if at := optionalInstant(value); s.Input == InputTime && at != nil {
+		if at, err := time.Parse(time.RFC3339, value); s.Input == InputTime && err == nil {
 			zone, _ := of["time_zone"].(string)
 			return strings.TrimSuffix(at.In(zoneOf(zone)).Format("2006-01-02T15:04:05"), ":00")
 		}

@@ -188,8 +188,9 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
 	}
-	l.judge(v, e, c)
-	v.Progress = v.foreseen(v.Progress)
+	if l.judge(v, e, c); v.Progress != nil {
+		v.Progress = v.foreseen(v.Progress)
+	}
 	return v
 }
 

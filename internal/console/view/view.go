@@ -81,8 +81,8 @@ func (s *Sources) complete() {
 	s.History = orAbsent(s.History, "there is no database here, and so no history")
 	if s.Replays == nil {
 		err := absent(noLetters)
-		run := func(context.Context, replay.Request, func(int)) (deadletter.ReplayReport, error) {
-			return deadletter.ReplayReport{}, err
+		run := func(context.Context, deadletter.ReplayOptions) (none deadletter.ReplayReport, _ error) {
+			return none, err
 		}
 		lease := func(context.Context) (context.Context, func(), error) { return nil, nil, err }
 		s.Replays = replay.New(run, lease, slog.New(slog.DiscardHandler))
@@ -250,7 +250,7 @@ func (w *Window) Used() int64 {
 
 // LetterFilter selects dead letters.
 type LetterFilter struct {
-	replay.Filter
+	deadletter.Filter
 
 	Last  time.Duration // how far back; 0: as Since says
 	After string        // Next of the page before; "" for the newest ones

@@ -202,27 +202,25 @@ func (l *Watcher) within() time.Duration { return cmp.Or(l.sources.Patience, sou
 // catalog.ErrNotFound, or why it is not known whether there is one.
 func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	c := l.Detailed(ctx, l.Fresh(ctx), id)
-	now, err := l.sources.Campaign(ctx, id)
+	row, err := l.sources.row(ctx, id)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound): // also where the state has it still
 		return nil, catalog.UnknownCampaign(id)
-	case err != nil && c == nil && l.sources.Catalog != nil:
+	case err != nil && c != nil:
+		return c, nil
+	case err != nil && l.sources.Catalog == nil:
+		return nil, catalog.UnknownCampaign(id)
+	case err != nil:
 		return nil, err
 	}
-	if now != nil && (c == nil || c.Revision < now.Revision) { // it has been changed a moment ago
+	if c == nil || c.Revision < row.Revision { // it has been changed a moment ago
 		l.Renew(ctx)
-		c = l.Detailed(ctx, l.Look(ctx), id)
+		if c = l.Detailed(ctx, l.Look(ctx), id); c == nil {
+			return nil, errUnread
+		}
 	}
-	switch {
-	case c == nil && now != nil:
-		return nil, errUnread
-	case c == nil:
-		return nil, catalog.UnknownCampaign(id)
-	case now == nil:
-		return c, nil
-	}
-	c.as(now)
-	c.Sink, _ = l.sources.Sink(now.Sink)
+	c.as(&row)
+	c.Sink, _ = l.sources.Sink(row.Sink)
 	return c, nil
 }
 
@@ -230,23 +228,24 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 	shown := l.Fresh(ctx).Quota(id)
 	now, err := l.sources.Quota(ctx, id)
-	if errors.Is(err, catalog.ErrNotFound) || err != nil && shown == nil && l.sources.Catalog != nil {
+	switch {
+	case errors.Is(err, catalog.ErrNotFound):
+		return nil, err
+	case err != nil && shown != nil:
+		return shown, nil
+	case err != nil && l.sources.Catalog == nil:
+		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
+	case err != nil:
 		return nil, err
 	}
-	if now != nil && (shown == nil || shown.Revision < now.Revision) { // it has been changed a moment ago
+	if shown == nil || shown.Revision < now.Revision { // it has been changed a moment ago
 		l.Renew(ctx)
-		shown = l.Look(ctx).Quota(id)
-	}
-	switch {
-	case shown == nil && now != nil:
-		return nil, errUnread
-	case shown == nil:
-		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
+		if shown = l.Look(ctx).Quota(id); shown == nil {
+			return nil, errUnread
+		}
 	}
 	q := *shown
-	if now != nil {
-		q.UpdatedAt = now.UpdatedAt
-	}
+	q.UpdatedAt = now.UpdatedAt
 	return &q, nil
 }
 
@@ -260,15 +259,6 @@ func (l *Watcher) With(ctx context.Context, id string) (*State, error) {
 		return nil, err
 	}
 	return l.Look(ctx), nil
-}
-
-// optionalInstant is the opposite of Instant.
-func optionalInstant(text string) *time.Time {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil // there is none
-	}
-	return &t
 }
 
 // asked notes a request and returns the time since the one before.
