@@ -348,7 +348,7 @@ func TestWrongTokensAreLimited(t *testing.T) {
 	ask("[2001:db8:1::2]:1", "guess").want(t, 401)
 }
 
-// TestTrustedProxy: its headers are believed, those of others are not.
+// TestTrustedProxy: its headers are believed, those of others are not. The address is what it has added, and not what the client has made up.
 func TestTrustedProxy(t *testing.T) {
 	w := newWorld()
 	w.guard = auth.Options{Proxy: auth.Proxy{
@@ -373,6 +373,12 @@ func TestTrustedProxy(t *testing.T) {
 			}
 			w.did(t)
 		}
+	}
+	for forwarded, want := range map[string]string{
+		"203.0.113.1, 10.1.2.3": "10.1.2.3", "10.1.2.3": "10.1.2.3", "": "10.0.0.1", "203.0.113.1, unknown": "10.0.0.1",
+	} {
+		ask(h, "POST", "/api/v1/campaigns/spring/pause", "", "", fromAddress, "10.0.0.1:1", "X-Forwarded-User", "alice", "X-Forwarded-For", forwarded).want(t, 200)
+		w.did(t, "spring paused{} by alice@"+want+": ")
 	}
 }
 

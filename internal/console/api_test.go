@@ -114,15 +114,6 @@ func TestUsageBetween(t *testing.T) {
 	}
 }
 
-// TestReadOnly: why nothing can be changed is on each page, and in the status.
-func TestReadOnly(t *testing.T) {
-	w := newWorld()
-	w.readOnly = "the database role <reader> may not change campaigns"
-	h := serve(w)
-	get(h, "/campaigns").want(t, 200, "<strong>Read-only:</strong> the database role &lt;reader&gt; may not")
-	get(h, "/api/v1/status").want(t, 200, `"read_only":"the database role`)
-}
-
 // TestLiveEvents: a stream of the API has the answers of an operation. Streams count together with those of the pages, are bounded, so that viewers,
 // who need no token, do not take the last ones, and end before the server does.
 func TestLiveEvents(t *testing.T) {

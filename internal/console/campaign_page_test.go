@@ -28,6 +28,7 @@ func TestPageOfACampaign(t *testing.T) {
 			`reason=refused">refused</a></th><td data-label="Answers">404 × 1</td><td class="n" data-label="Letters">1<`,
 			`<strong>ops</strong> changed the rate of <a href="campaign?`, `<del>&lt;script&gt;alert(1)&lt;/script&gt;</del> → <ins>`,
 			`waiting <b>5</b>`, "delivered <b>1\u202f800</b>", `&amp;last=24h">24h</a>`,
+			`<th scope="row" data-label="Daemon">&lt;script&gt;alert(1)&lt;/script&gt;</th>`,
 		).lacks(t, "The next seven days") // of a schedule that is always the same
 		get(h, "/").want(t, 200, `<path class="c1" d="M`, `<span class="key c0"></span> others <b>`)
 		ahead := get(h, "/campaign?id=spring").want(t, 200, "The next seven days", "<h2>Dead letters of the last hour</h2>\n<p>None.</p>")

@@ -44,6 +44,41 @@ func TestWhereNothingIsKnown(t *testing.T) {
 	})
 }
 
+// TestWhatAProcessLacks is named, and so is that nothing is wrong. Before the catalog is loaded, no campaign or quota is said not to exist.
+func TestWhatAProcessLacks(t *testing.T) {
+	readOnly := func(w *world, _ *view.Sources) { w.readOnly = "the database role <reader> may not change campaigns" }
+	notLoaded := func(_ *world, sources *view.Sources) { sources.Snapshot = func() *delivery.Snapshot { return nil } }
+	noRedis := func(_ *world, sources *view.Sources) { sources.Adjust, sources.Key, sources.SetKey = nil, nil, nil }
+	noHistory := func(_ *world, sources *view.Sources) { sources.History = nil }
+	nothing := func(_ *world, sources *view.Sources) {
+		sources.Gates, sources.Closed, sources.Letters = nil, nil, nil
+		sources.Sink = func(string) (string, string) { return "receiver", "" }
+	}
+	const loading, both = "the catalog is not loaded", "Redis and the database must be known"
+	for _, tt := range []struct {
+		lack       func(*world, *view.Sources)
+		path, form string
+		code       int
+		says       string
+	}{
+		{readOnly, "campaigns", "", 200, "<strong>Read-only:</strong> the database role &lt;reader&gt; may not"},
+		{readOnly, "api/v1/status", "", 200, `"read_only":"the database role`},
+		{notLoaded, "campaign?id=spring", "", 503, loading}, {notLoaded, "quota?id=provider", "", 503, loading},
+		{notLoaded, "quota-adjust?id=provider", "", 503, loading}, {notLoaded, "campaigns.csv", "", 503, loading},
+		{notLoaded, "usage.csv?id=provider", "", 503, loading},
+		{noRedis, "quota-adjust", "id=provider&span=1h&used=5&reason=credit", 503, both}, {noRedis, "key-hold", "id=provider&key=anna&until=2h", 503, both},
+		{noHistory, "", "", 200, "there is no database here, and so no history"}, {nothing, "", "", 200, `<p class="fine">Nothing is wrong.</p>`},
+	} {
+		w := guarded()
+		h, _ := serveOf(w, func(sources *view.Sources) { tt.lack(w, sources) })
+		if tt.form != "" {
+			press(h, "/"+tt.path, "admin", typed(tt.form)).want(t, tt.code, tt.says)
+		} else {
+			visit(h, "/"+tt.path, "admin").want(t, tt.code, tt.says)
+		}
+	}
+}
+
 // TestTheAPIKnowsWhatIsCommitted: where the database is ahead of the last state, its word counts.
 func TestTheAPIKnowsWhatIsCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

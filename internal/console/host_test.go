@@ -36,20 +36,6 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestAddressBehindAProxy: it is what the proxy has added, and not what the client has made up, even one within its network.
-func TestAddressBehindAProxy(t *testing.T) {
-	w := guarded()
-	w.guard.Proxy.Networks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	h := serve(w)
-	for forwarded, want := range map[string]string{
-		"203.0.113.1, 192.0.2.7": "192.0.2.7", "203.0.113.1, 10.1.2.3": "10.1.2.3", "10.1.2.3": "10.1.2.3", "": "10.0.0.1",
-		"203.0.113.1, unknown": "10.0.0.1",
-	} {
-		ask(h, "POST", "/api/v1/campaigns/spring/pause", "operator", "", fromAddress, "10.0.0.1:1", "X-Forwarded-For", forwarded).want(t, 200)
-		w.did(t, "spring paused{} by the-operator@"+want+": ")
-	}
-}
-
 // TestReasonsAreLines: what is recorded and logged of why something was done is one line, whichever way it comes.
 func TestReasonsAreLines(t *testing.T) {
 	w := guarded()

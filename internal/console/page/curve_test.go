@@ -120,14 +120,6 @@ func TestWhatThePointerShows(t *testing.T) {
 	}
 }
 
-func TestNiceStep(t *testing.T) {
-	for least, want := range map[float64]float64{0: 0.25, 0.3: 0.5, 1: 1, 1.1: 2, 2.1: 2.5, 26: 50, 99: 100, 5000: 5000, 5001: 10000} {
-		if got := niceStep(least); math.Abs(got-want) > 1e-9 {
-			t.Errorf("at least %g: %g, want %g", least, got, want)
-		}
-	}
-}
-
 // TestBarOfACampaign: its parts fill the bar without gaps, and small ones are seen.
 func TestBarOfACampaign(t *testing.T) {
 	c := &view.Campaign{ID: "a", ExpectedTotal: 2_000_000, Progress: &catalog.CampaignProgress{Outcomes: catalog.Outcomes{Delivered: 1_000_000, Dead: 1, Expired: 2}}}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"math"
-	"net/url"
 	"testing"
 	"time"
 
@@ -25,20 +24,6 @@ func TestEveryPageTakesARole(t *testing.T) {
 	}
 	if len(pages) < 20 || len(actions) < 15 {
 		t.Errorf("%d pages and %d forms", len(pages), len(actions))
-	}
-}
-
-// TestNothingChosen: a form without any of its quotas takes all of them away, and one without the field leaves them.
-func TestNothingChosen(t *testing.T) {
-	quotas := &view.Setting{Name: "quotas", Input: view.InputQuotas}
-	if text, ok := entered(url.Values{"quotas": {""}, "was_quotas": {"a b"}}, quotas); text != "" || !ok {
-		t.Errorf("%q, %t", text, ok)
-	}
-	if _, ok := entered(url.Values{"quotas": {"", "a", "b"}, "was_quotas": {"a b"}}, quotas); ok {
-		t.Error("what the campaign had counts as typed")
-	}
-	if _, ok := entered(url.Values{"was_quotas": {"a b"}}, quotas); ok {
-		t.Error("a field that the form does not have counts as typed")
 	}
 }
 
@@ -103,7 +88,7 @@ func TestTimesWithinTexts(t *testing.T) {
 
 // TestScaleOfAPlot: it is not much higher than what is drawn.
 func TestScaleOfAPlot(t *testing.T) {
-	for most, want := range map[float64]float64{265: 300, 300: 300, 301: 400, 0: 0.25, 9e6: 10e6, 0.3: 0.3} {
+	for most, want := range map[float64]float64{265: 300, 300: 300, 301: 400, 4.4: 6, 104: 150, 20_000: 20_000, 20_001: 30_000, 0: 0.25, 9e6: 10e6, 0.3: 0.3} {
 		if p := newPlot("", []step{{time.Time{}, time.Time{}.Add(time.Hour)}}, most); p.most < most || math.Abs(p.most-want) > 1e-9*want || len(p.Grid) > plotLines+1 {
 			t.Errorf("%g is drawn to %g with %d lines", most, p.most, len(p.Grid))
 		}
