@@ -70,6 +70,9 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 	asDaemon := adminOf(t, daemonDSN)
 	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(1))}))
 	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.SetQuota(ctx, "q", QuotaChange{Mode: new("shadow")}))
+	if why := try(asDaemon.ReadOnly(ctx))(t); !strings.Contains(why, "of this process may not change") {
+		t.Errorf("why nothing can be changed: %q", why)
+	}
 }
 
 // TestCheckOfACatalog: what an operator is told of a database, without changing it.

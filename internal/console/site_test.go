@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,9 +334,16 @@ func TestReadsOfDeadLettersAreLimited(t *testing.T) {
 		{auth.Viewer, []string{"/dead", "/api/v1/dead-letters"}, []string{"/dead.csv", "/api/v1/dead-letters"}},
 		{auth.Operator, []string{"/replay?campaign=spring", "/api/v1/replays", "/replay?campaign=spring"}, []string{"/replay?campaign=spring", "/api/v1/replays"}},
 	} {
-		w, begun, end := newWorld(), make(chan struct{}, 10), make(chan struct{})
+		w, begun, end := newWorld(), make(chan struct{}), make(chan struct{})
 		w.guard.Anonymous = tt.role
-		wait := func() { begun <- struct{}{}; <-end }
+		var hold atomic.Bool // those that look
+		wait := func() {
+			if hold.Load() {
+				begun <- struct{}{}
+				<-end
+			}
+		}
+		hold.Store(true)
 		w.look = wait
 		w.replay = func(ctx context.Context, o deadletter.ReplayOptions) (deadletter.ReplayReport, error) {
 			wait()
@@ -357,6 +365,7 @@ func TestReadsOfDeadLettersAreLimited(t *testing.T) {
 			case <-over: // it was refused
 			}
 		}
+		hold.Store(false)
 		for _, path := range tt.others {
 			if header := read(path).want(t, 503, says).Header(); path != "/dead.csv" && header.Get("Retry-After") != "10" {
 				t.Errorf("%s while others look: %v", path, header)

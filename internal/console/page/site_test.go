@@ -88,8 +88,15 @@ func TestTimesWithinTexts(t *testing.T) {
 
 // TestScaleOfAPlot: it is not much higher than what is drawn.
 func TestScaleOfAPlot(t *testing.T) {
-	for most, want := range map[float64]float64{265: 300, 300: 300, 301: 400, 4.4: 6, 104: 150, 20_000: 20_000, 20_001: 30_000, 0: 0.25, 9e6: 10e6, 0.3: 0.3} {
-		if p := newPlot("", []step{{time.Time{}, time.Time{}.Add(time.Hour)}}, most); p.most < most || math.Abs(p.most-want) > 1e-9*want || len(p.Grid) > plotLines+1 {
+	for most, want := range map[float64]struct {
+		top   float64
+		lines int
+	}{
+		265: {300, 3}, 300: {300, 3}, 301: {400, 4}, 4.4: {6, 3}, 104: {150, 3}, 20_000: {20_000, 4}, 20_001: {30_000, 3}, 0: {0.25, 1},
+		9e6: {10e6, 4}, 0.3: {0.3, 3},
+	} {
+		p := newPlot("", []step{{time.Time{}, time.Time{}.Add(time.Hour)}}, most)
+		if math.Abs(p.most-want.top) > 1e-9*want.top || len(p.Grid) != want.lines+1 {
 			t.Errorf("%g is drawn to %g with %d lines", most, p.most, len(p.Grid))
 		}
 	}
