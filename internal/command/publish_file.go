@@ -3,6 +3,8 @@ package command
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -190,10 +192,10 @@ func (p *publishing) rest(ctx context.Context, file *os.File, now *jobfile.Check
 		return save()
 	}})
 	p.source.Prefix = found.Hash[:idDigits]
-	published := jobfile.Sum(file)
-	acked, err := to.publish(ctx, producer, skip(p.source.Jobs(published), before), nil)
+	hash := sha256.New()
+	acked, err := to.publish(ctx, producer, skip(p.source.Jobs(io.TeeReader(file, hash)), before), nil)
 	bar.close()
-	if err == nil && published.Hash() != found.Hash {
+	if err == nil && hex.EncodeToString(hash.Sum(nil)) != found.Hash {
 		err = errors.New("the file was changed while it was published")
 	}
 	v := to.summary(acked)

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 )
 
@@ -21,24 +20,10 @@ type Findings struct {
 	First []*LineError // the first of the bad lines
 }
 
-// Summed reads a file, and sums up what was read.
-type Summed struct {
-	io.Reader
-	hash hash.Hash
-}
-
-// Sum makes a Summed of a reader.
-func Sum(r io.Reader) *Summed {
-	h := sha256.New()
-	return &Summed{io.TeeReader(r, h), h}
-}
-
-// Hash returns the hash of what was read, hexadecimal.
-func (s *Summed) Hash() string { return hex.EncodeToString(s.hash.Sum(nil)) }
-
 // Check reads a whole file.
 func (s *Source) Check(ctx context.Context, r io.Reader) (*Findings, error) {
-	hashed, f := Sum(r), &Findings{}
+	hash, f := sha256.New(), &Findings{}
+	hashed := io.TeeReader(r, hash)
 	for _, err := range s.Jobs(hashed) {
 		var bad *LineError
 		switch {
@@ -57,6 +42,6 @@ func (s *Source) Check(ctx context.Context, r io.Reader) (*Findings, error) {
 	if _, err := io.Copy(io.Discard, hashed); err != nil { // where it could not be read as jobs
 		return nil, fmt.Errorf("read: %w", err)
 	}
-	f.Hash = hashed.Hash()
+	f.Hash = hex.EncodeToString(hash.Sum(nil))
 	return f, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,15 +88,6 @@ func ParseMap(pairs []string) (Map, error) {
 		return nil, fmt.Errorf("%d fields are more than %d; give fewer", len(m), len(Fields)+maxHeaders)
 	}
 	return m, nil
-}
-
-// String writes the map as ParseMap reads it, with commas between the pairs.
-func (m Map) String() string {
-	pairs := make([]string, 0, len(m))
-	for _, field := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, field+"="+m[field])
-	}
-	return strings.Join(pairs, ",")
 }
 
 // LineError is what is wrong with a line, and what to do.
