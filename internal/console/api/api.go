@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +104,6 @@ func Register(mux *http.ServeMux, o Options) huma.API {
 	return api
 }
 
-// get adds an operation that reads.
 func get[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
 	getAs(api, id, path, summary, auth.Viewer, handle)
 }
@@ -244,7 +242,7 @@ type changesOut struct {
 func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut], error) {
 	list, err := s.sources().Changes(ctx, in.ChangesOf)
 	if err != nil {
-		return nil, absent(line(err))
+		return nil, absent(view.Line(err))
 	}
 	out := changesOut{Changes: someOf(pointers(list), in.Fields)}
 	if len(list) == in.Limit {
@@ -255,5 +253,3 @@ func (s *server) changes(ctx context.Context, in *changesIn) (*answer[changesOut
 
 // absent is that a service does not answer, or is not there.
 func absent(why string) error { return fail(unavailable, why) }
-
-func line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

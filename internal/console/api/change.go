@@ -17,7 +17,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// registerChanges adds the operations that change campaigns.
 func (s *server) registerChanges(api huma.API) {
 	create(api, "create-campaign", "/campaigns", "Create a campaign", auth.Admin, s.create)
 	change(api, "edit-campaign", http.MethodPatch, "/campaigns/{id}", "Change a campaign; anything but its rate takes an admin", auth.Operator, s.edit)
@@ -59,7 +58,6 @@ func changing(id, method, path, summary string) huma.Operation {
 // maxBody bounds a request. maxIDs bounds one with ids: it is room for 1,000 of full length, with each character escaped.
 const maxBody, maxIDs = 64 << 10, 2 << 20
 
-// changed is a campaign, a quota or a destination after a change.
 type changed[S any] struct {
 	Status   int
 	ETag     string `header:"ETag"`
@@ -113,7 +111,6 @@ func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[view.Settings
 	return s.toStatus(ctx, delivery.StatusPaused, until, &statusIn{ByID: in.ByID, Matching: in.Matching}, reason)
 }
 
-// setStatus changes the status of a campaign.
 func (s *server) setStatus(status delivery.Status) func(context.Context, *statusIn) (*changed[view.Settings], error) {
 	return func(ctx context.Context, in *statusIn) (*changed[view.Settings], error) {
 		reason := ""
@@ -185,7 +182,6 @@ type row[S any] interface {
 	Seen() int64
 }
 
-// write makes a change of a campaign, a quota or a destination.
 func write[S any, R row[S]](ctx context.Context, s *server, kind, id, reason string, do func(context.Context) (R, error)) (*changed[S], error) {
 	ctx, err := s.writing(ctx, reason)
 	if err != nil {
@@ -219,7 +215,6 @@ func edited[S any, E comparable, R row[S]](ctx context.Context, s *server, kind,
 	return write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) { return do(ctx, id, edit, view.Condition{At: at}) })
 }
 
-// remove deletes a row of the database.
 func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(ctx context.Context, c view.Catalog, at *int64) error) (*nothing, error) {
 	ctx, err := s.writing(ctx, in.Reason)
 	if err != nil {
@@ -230,7 +225,7 @@ func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(
 		return nil, err
 	}
 	if err := do(ctx, s.sources().Catalog, at); errors.Is(err, catalog.ErrInvalid) {
-		return nil, fail(inUse, line(err)) // what is in use is not so because of the request
+		return nil, fail(inUse, view.Line(err)) // what is in use is not so because of the request
 	} else if err != nil {
 		return nil, problem(err, staleRevision)
 	}
@@ -268,7 +263,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
 	}
 	if err != nil && n > 0 {
-		return nil, fail(partlyDone, fmt.Sprintf("%d campaigns were changed, and then: %s", n, line(err)))
+		return nil, fail(partlyDone, fmt.Sprintf("%d campaigns were changed, and then: %s", n, view.Line(err)))
 	}
 	if err != nil {
 		return nil, problem(err, countChanged)
@@ -308,7 +303,6 @@ func etag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) 
 // roleKey is where an operation has the role that it takes.
 const roleKey = "x-pacer-role"
 
-// register adds an operation for those of a role.
 func register[I, O any](api huma.API, o huma.Operation, role auth.Role, handle func(context.Context, *I) (*O, error)) {
 	o.Extensions = map[string]any{roleKey: role.String()}
 	o.Security = []map[string][]string{{}, {"token": {}}}

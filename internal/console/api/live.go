@@ -80,6 +80,6 @@ func (s *server) live(api huma.API, ctx huma.Context, in *liveIn) {
 	})
 	if errors.Is(err, live.ErrFull) {
 		ctx.SetHeader("Retry-After", strconv.Itoa(int(live.RetryAfter.Seconds())))
-		writeProblem(api, ctx, fail(busy, line(err)))
+		writeProblem(api, ctx, fail(busy, view.Line(err)))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/replay"
+	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/jobs"
 )
 
@@ -126,7 +127,7 @@ func describeProblems(api huma.API) {
 // problem converts an error of what changes campaigns, quotas and destinations. stale is the kind of one that is outdated.
 func problem(err error, stale Kind) error {
 	if errors.Is(err, replay.ErrSearching) {
-		return huma.ErrorWithHeaders(fail(busy, line(err)), http.Header{"Retry-After": {"10"}})
+		return huma.ErrorWithHeaders(fail(busy, view.Line(err)), http.Header{"Retry-After": {"10"}})
 	}
 	for _, as := range []struct {
 		err  error
@@ -136,10 +137,10 @@ func problem(err error, stale Kind) error {
 		{catalog.ErrInDoubt, inDoubt}, {jobs.ErrNoLedger, Conflict},
 	} {
 		if errors.Is(err, as.err) {
-			return fail(as.kind, line(err))
+			return fail(as.kind, view.Line(err))
 		}
 	}
-	return absent(line(err))
+	return absent(view.Line(err))
 }
 
 // StatusOf returns the status of an error of what changes campaigns, quotas and destinations.
@@ -148,7 +149,6 @@ func StatusOf(err error) int {
 	return model.Status
 }
 
-// writeProblem answers with a problem.
 func writeProblem(api huma.API, ctx huma.Context, err error) {
 	model, ok := errors.AsType[*huma.ErrorModel](err)
 	if !ok {

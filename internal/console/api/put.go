@@ -19,7 +19,6 @@ func (s *server) registerPuts(api huma.API) {
 	put(api, "put-quota", "/quotas/{id}", "Create a quota, or replace all of one: what is left out gets its default", s.putQuota)
 }
 
-// put adds an operation that creates or replaces.
 func put[I, O any](api huma.API, id, path, summary string, handle func(context.Context, *I) (*O, error)) {
 	o := changing(id, http.MethodPut, path, summary)
 	register(api, o, auth.Admin, handle)
@@ -56,7 +55,7 @@ func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, matc
 	out, err := write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) {
 		row, err := do(ctx, id, edit, on)
 		if on.New && errors.Is(err, catalog.ErrExists) || !on.New && errors.Is(err, catalog.ErrNotFound) {
-			err = view.Fault(catalog.ErrStale, "%s", line(err))
+			err = view.Fault(catalog.ErrStale, "%s", view.Line(err))
 		}
 		return row, err
 	})

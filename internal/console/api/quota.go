@@ -13,7 +13,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// registerQuotas adds the operations about quotas.
 func (s *server) registerQuotas(api huma.API) {
 	get(api, "list-quotas", "/quotas", "Quotas, with what is left of their windows, a page at a time", s.quotas)
 	get(api, "get-quota", "/quotas/{id}", "One quota", reading(s.watcher.Quota))

@@ -93,9 +93,9 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	job, err := jobs.Start(auth.Of(ctx).Actor(), in.Body.Why, in.Body.Rate, o)
 	switch {
 	case errors.Is(err, replay.ErrBusy):
-		return nil, fail(replayRunning, line(err))
+		return nil, fail(replayRunning, view.Line(err))
 	case err != nil:
-		return nil, absent(line(err))
+		return nil, absent(view.Line(err))
 	}
 	out.Status, out.Body.Job = http.StatusAccepted, &job
 	return out, nil

@@ -114,7 +114,6 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, role auth.Role, ever
 // oneNewline makes all ends of lines the same: to a browser each of them ends a field of an event.
 var oneNewline = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// stream is one client's.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

@@ -109,7 +109,6 @@ func (s *Site) need(role auth.Role, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// blank is a page without content.
 func (s *Site) blank(ctx context.Context) *content {
 	return s.make(ctx, "message", page{fill: func(context.Context, *Site, url.Values, *content) {}}, url.Values{})
 }
@@ -151,8 +150,8 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	}
 	c := s.blank(ctx)
 	if again == nil {
-		if c.fail(api.StatusOf(err), "%s", brief(err)); errors.Is(err, catalog.ErrInvalid) {
-			c.Title, c.Data = "Not changed", message{brief(err), strings.TrimPrefix(r.URL.Path, "/"), cmp.Or(r.Referer(), "./"), r.PostForm}
+		if c.fail(api.StatusOf(err), "%s", view.Line(err)); errors.Is(err, catalog.ErrInvalid) {
+			c.Title, c.Data = "Not changed", message{view.Line(err), strings.TrimPrefix(r.URL.Path, "/"), cmp.Or(r.Referer(), "./"), r.PostForm}
 		}
 		s.show(w, c, "message")
 		return
@@ -196,12 +195,8 @@ func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, erro
 }
 
 func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	expect, err := strconv.Atoi(form.Get("expect"))
-	if err != nil {
-		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
-	}
 	by := view.SelectionOf(form)
-	ids, err := s.watcher.Fresh(ctx).All(by.CampaignFilter, expect)
+	ids, err := s.expected(ctx, by.CampaignFilter, form)
 	if err != nil {
 		return "", nil, err
 	}
@@ -219,13 +214,22 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	return "campaigns?" + query.Encode(), nil, err
 }
 
+// expected returns the selected campaigns, if they are as many as the form has shown.
+func (s *Site) expected(ctx context.Context, by view.CampaignFilter, form url.Values) ([]string, error) {
+	expect, err := strconv.Atoi(form.Get("expect"))
+	if err != nil {
+		return nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
+	}
+	return s.watcher.Fresh(ctx).All(by, expect)
+}
+
 // many changes campaigns. If it fails halfway, the log and the error say how many it has changed.
 func (s *Site) many(ctx context.Context, ids []string, change *view.Bulk) error {
 	n, err := s.watcher.Sources().Bulk(ctx, ids, change)
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", change.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
-		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), brief(err))
+		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), view.Line(err))
 	}
 	return err
 }

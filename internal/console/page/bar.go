@@ -18,7 +18,6 @@ type part struct {
 // barWidth is that of the drawing, and leastWidth that of a part that is to be seen.
 const barWidth, leastWidth = 1000, 4
 
-// barOf divides the jobs of a campaign; nil if there are none.
 func barOf(c *view.Campaign) *bar {
 	b := &bar{}
 	add := func(class, name string, jobs int64, link string) {

@@ -66,7 +66,6 @@ func burnDown(usage []catalog.Usage, step time.Duration) (plots []*plot, heads [
 	return plots, heads
 }
 
-// spent draws how much was used in each step.
 func spent(usage []catalog.Usage) *plot {
 	if len(usage) == 0 {
 		return nil

@@ -70,7 +70,7 @@ func (s *Site) sheet(name string, of sheet) http.HandlerFunc {
 		case err != nil && begun:
 			panic(http.ErrAbortHandler)
 		case err != nil:
-			http.Error(w, brief(err), api.StatusOf(err))
+			http.Error(w, view.Line(err), api.StatusOf(err))
 			return
 		case !begun:
 			begin()
@@ -88,16 +88,11 @@ func campaignLines(ctx context.Context, s *Site, query url.Values, write writer)
 		return missing
 	}
 	for _, c := range list {
-		p, why := catalog.CampaignProgress{}, ""
-		if c.Progress != nil {
-			p = *c.Progress
-		}
-		if c.Held != nil {
-			why = c.Held.Why
-		}
+		p, _ := known[catalog.CampaignProgress](c.Progress)
+		held, _ := known[view.Held](c.Held)
 		write(
 			c.ID, c.State, c.Status, c.Rate, strconv.FormatFloat(c.Allowed, 'f', -1, 64), rateOrNothing(c.Sent), countOrNothing(c.Backlog),
-			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), c.Sink, strings.Join(c.Quotas, " "), why,
+			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), c.Sink, strings.Join(c.Quotas, " "), held.Why,
 		)
 	}
 	return nil

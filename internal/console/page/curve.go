@@ -38,7 +38,7 @@ func (s *Site) curve(ctx context.Context, campaign string, query url.Values, sta
 	known, err := s.watcher.Curve(ctx, campaign, c.Last)
 	switch {
 	case err != nil:
-		c.Why = "Not known: " + brief(err) + "."
+		c.Why = "Not known: " + view.Line(err) + "."
 	case len(known.Steps) == 0 && len(state.Paces(campaign)) == 0:
 		c.Why = "Nothing was sent in the last " + c.Last + "."
 	default:

@@ -108,9 +108,9 @@ func fillDead(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Looking = true
 	case errors.Is(err, replay.ErrSearching), errors.Is(err, catalog.ErrInvalid):
 		c.status = api.StatusOf(err)
-		data.Fault = "Not looked for: " + brief(err)
+		data.Fault = "Not looked for: " + view.Line(err)
 	case err != nil:
-		data.Fault = "Dead letters are not known: " + brief(err)
+		data.Fault = "Dead letters are not known: " + view.Line(err)
 	default:
 		if next := data.Found.Next; next != "" {
 			data.Older = data.Search.from(next)

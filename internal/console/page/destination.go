@@ -28,7 +28,7 @@ func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content
 		Fault     string
 	}{Of: of, First: first, States: view.DestinationStates, Filters: filters(c.State, map[string]string{"sink": of.Sink})}
 	if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {
-		data.Fault = "Destinations are not known: " + brief(err)
+		data.Fault = "Destinations are not known: " + view.Line(err)
 	} else if data.List = list; next != "" {
 		following := of
 		following.After = next
@@ -61,7 +61,7 @@ func fillDestination(ctx context.Context, s *Site, query url.Values, c *content)
 	case errors.Is(err, view.ErrAsking):
 		data.Looking = true
 	case err != nil:
-		data.NoLetters = brief(err)
+		data.NoLetters = view.Line(err)
 	}
 	data.Answers = view.Tally(data.Letters.Counts)
 	for _, count := range data.Letters.Counts {
@@ -93,12 +93,11 @@ func fillTest(ctx context.Context, s *Site, query url.Values, c *content) {
 	}
 }
 
-// testDestination sends the job, and shows what was answered.
 func testDestination(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	t := &test{ID: form.Get("id"), Payload: form.Get("payload")}
 	tested, err := s.watcher.Sources().Test(ctx, t.ID, t.Payload)
 	if err != nil {
-		t.Fault = brief(err)
+		t.Fault = view.Line(err)
 	}
 	t.Tested = tested
 	return "", &retry{page: "destination-test", data: t, title: "Test destination " + t.ID}, err

@@ -20,7 +20,6 @@ const (
 	maxRows   = 500
 )
 
-// table is a table of campaigns.
 type table struct {
 	Caption string
 	List    []*view.Campaign
@@ -32,15 +31,19 @@ type windowRow struct {
 	Window *view.Window
 }
 
+// windowsOf returns the rows of a quota; none if it has no windows.
+func windowsOf(q *view.Quota) (rows []windowRow) {
+	for i := range q.Windows {
+		rows = append(rows, windowRow{q, &q.Windows[i]})
+	}
+	return rows
+}
+
 func fillOverview(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Overview"
 	var tight []windowRow
 	for _, q := range c.State.Quotas {
-		for i := range q.Windows {
-			if w := &q.Windows[i]; w.Used() > 0 {
-				tight = append(tight, windowRow{q, w})
-			}
-		}
+		tight = append(tight, slices.DeleteFunc(windowsOf(q), func(r windowRow) bool { return r.Window.Used() == 0 })...)
 	}
 	left := func(w *view.Window) float64 { return float64(*w.Remaining) / float64(max(1, w.Limit)) }
 	slices.SortStableFunc(tight, func(a, b windowRow) int {
@@ -97,9 +100,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 	var windows []windowRow
 	for _, name := range campaign.Quotas {
 		if q := c.State.Quota(name); q != nil {
-			for i := range q.Windows {
-				windows = append(windows, windowRow{q, &q.Windows[i]})
-			}
+			windows = append(windows, windowsOf(q)...)
 		}
 	}
 	phases, cut := s.watcher.Preview(id, time.Now().Truncate(time.Minute))
@@ -145,7 +146,6 @@ type changes struct {
 // shortChanges is how many changes are shown on a page of something else.
 const shortChanges = 5
 
-// said says what was changed.
 func (s *Site) said(ctx context.Context, state *view.State, list []catalog.Change) (all []sentence) {
 	who := auth.Of(ctx)
 	role := who.Role
@@ -167,7 +167,7 @@ func (s *Site) lastChanges(ctx context.Context, state *view.State, of catalog.Ch
 	of.Limit = shortChanges
 	list, err := s.watcher.Recent(ctx, of, auth.Of(ctx).Role >= auth.Admin)
 	if c.List = s.said(ctx, state, list); err != nil {
-		c.Fault = "Not known: " + brief(err)
+		c.Fault = "Not known: " + view.Line(err)
 	}
 	return c
 }
@@ -181,11 +181,8 @@ func fillQuotas(_ context.Context, _ *Site, _ url.Values, c *content) {
 			cut = i
 			break
 		}
-		if len(q.Windows) == 0 {
+		if rows = append(rows, windowsOf(q)...); len(q.Windows) == 0 {
 			rows = append(rows, windowRow{q, nil})
-		}
-		for i := range q.Windows {
-			rows = append(rows, windowRow{q, &q.Windows[i]})
 		}
 	}
 	c.Data = struct {
@@ -224,7 +221,7 @@ func fillChanges(ctx context.Context, s *Site, query url.Values, c *content) {
 		All     string // query of all pages
 	}{Of: of, Changes: changes{Whole: true}}
 	if list, err := s.watcher.Sources().Changes(ctx, of); err != nil {
-		data.Changes.Fault = "Changes are not known: " + brief(err)
+		data.Changes.Fault = "Changes are not known: " + view.Line(err)
 	} else if data.Changes.List = s.said(ctx, c.State, list); len(list) == of.Limit {
 		next := of
 		next.Before = list[len(list)-1].Number

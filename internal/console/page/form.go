@@ -137,7 +137,7 @@ func filters(state *view.State, query map[string]string) (list []formField) {
 
 // fail says why the form was not done, and marks the field that is to blame.
 func (f *form) fail(err error) {
-	f.Fault = brief(err)
+	f.Fault = view.Line(err)
 	name, _, found := strings.Cut(f.Fault, ":")
 	for i := range f.Fields {
 		field := &f.Fields[i]

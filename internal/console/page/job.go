@@ -45,7 +45,7 @@ func fillJob(ctx context.Context, s *Site, query url.Values, c *content) {
 		case errors.Is(err, view.ErrAsking):
 			data.Looking = true
 		case err != nil:
-			data.Fault = "Not known: " + brief(err)
+			data.Fault = "Not known: " + view.Line(err)
 		default:
 			data.Found = found
 			if len(found.Waiting) > 0 {

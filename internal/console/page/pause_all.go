@@ -3,7 +3,6 @@ package page
 import (
 	"context"
 	"net/url"
-	"strconv"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/view"
@@ -23,14 +22,13 @@ func fillPauseAll(ctx context.Context, s *Site, _ url.Values, c *content) {
 	if s.watcher.Sources().Catalog == nil {
 		data.Fault = noDatabase
 	} else if ids, err := s.watcher.Sources().Catalog.PausedFor(ctx, pausedTogether); err != nil {
-		data.Fault = "Which campaigns were paused together is not known: " + brief(err)
+		data.Fault = "Which campaigns were paused together is not known: " + view.Line(err)
 	} else {
 		data.Paused = len(ids)
 	}
 	c.Data = data
 }
 
-// active returns how many campaigns are.
 func active(state *view.State) (n int) {
 	for _, c := range state.Campaigns {
 		if c.Status == string(delivery.StatusActive) {
@@ -42,11 +40,7 @@ func active(state *view.State) (n int) {
 
 // pauseAll pauses all campaigns that are active, if they are as many as were shown.
 func pauseAll(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
-	expect, err := strconv.Atoi(form.Get("expect"))
-	if err != nil {
-		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
-	}
-	ids, err := s.watcher.Fresh(ctx).All(view.CampaignFilter{State: string(delivery.StatusActive)}, expect)
+	ids, err := s.expected(ctx, view.CampaignFilter{State: string(delivery.StatusActive)}, form)
 	if err != nil {
 		return "", nil, err
 	}

@@ -184,7 +184,6 @@ func (p *plot) point(values func(i int) (lines []string)) {
 // round keeps a tenth of a pixel.
 func round(v float64) float64 { return float64(int64(v*10+0.5)) / 10 }
 
-// short formats a number in few digits.
 func short(v float64) string {
 	for _, unit := range []struct {
 		size float64

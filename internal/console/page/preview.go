@@ -70,9 +70,7 @@ func previewOf(state *view.State, now *view.QuotaSettings, change *view.QuotaEdi
 
 // now enters what the window is now.
 func (r *previewRow) now(w *view.Window) {
-	limit := w.Limit
-	if r.Now = &limit; w.Remaining != nil {
-		used := w.Used()
-		r.Used = &used
+	if r.Now = new(w.Limit); w.Remaining != nil {
+		r.Used = new(w.Used())
 	}
 }

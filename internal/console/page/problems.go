@@ -118,8 +118,7 @@ func (f *found) destinations(state *view.State, shut view.Shut, closed map[strin
 	named := map[string]bool{}
 	for _, g := range gates[:min(len(gates), shortEach)] {
 		named[g.Destination] = true
-		since := g.Since
-		p := problem{State: g.Cause.String(), Bad: true, Name: g.Destination, Why: "takes no jobs of " + g.Sink, Since: &since}
+		p := problem{State: g.Cause.String(), Bad: true, Name: g.Destination, Why: "takes no jobs of " + g.Sink, Since: new(g.Since)}
 		if last := state.LastAnswer(g.Destination); last != "" {
 			p.Why += ": " + last
 		}
@@ -131,10 +130,10 @@ func (f *found) destinations(state *view.State, shut view.Shut, closed map[strin
 	}
 	f.more(len(gates), shortEach, "destinations", "sinks")
 	for _, d := range shut.List {
-		since := d.DisabledAt.Time()
 		f.add(problem{
-			State: "disabled", Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "is disabled, and its jobs wait: " + cmp.Or(d.DisabledReason, "no reason was given"), Since: &since,
-			Acts: append(repairs(d.ID), send(auth.Operator, "Enable", "destination-enable", d.ID)),
+			State: "disabled", Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "is disabled, and its jobs wait: " + cmp.Or(d.DisabledReason, "no reason was given"),
+			Since: new(d.DisabledAt.Time()),
+			Acts:  append(repairs(d.ID), send(auth.Operator, "Enable", "destination-enable", d.ID)),
 		})
 	}
 	f.more(shut.All, len(shut.List), "disabled destinations", "destinations?state=disabled")
@@ -142,8 +141,7 @@ func (f *found) destinations(state *view.State, shut view.Shut, closed map[strin
 		if named[d.ID] {
 			continue
 		}
-		since := d.FailingSince.Time()
-		p := problem{State: "failing", Bad: true, Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "has taken no job", Since: &since, Acts: repairs(d.ID)}
+		p := problem{State: "failing", Bad: true, Link: linkTo(0, "", "destination", d.ID).Link, Name: d.ID, Why: "has taken no job", Since: new(d.FailingSince.Time()), Acts: repairs(d.ID)}
 		if last := state.LastAnswer(d.ID); last != "" {
 			p.Why += ": " + last
 		}

@@ -22,7 +22,6 @@ func fillAdjustQuota(_ context.Context, _ *Site, query url.Values, c *content) {
 	c.Title, c.Data = "Correct a count of quota "+q.ID, q
 }
 
-// adjustQuota sets what a window has counted.
 func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := form.Get("id")
 	used, err := strconv.ParseInt(strings.TrimSpace(form.Get("used")), 10, 64)

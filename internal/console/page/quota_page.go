@@ -47,7 +47,7 @@ func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
 		last, _ := notation.ParseSpan(data.Last) // one of those above
 		usage, err := s.watcher.Usage(ctx, q.ID, last, step)
 		if err != nil {
-			data.NoUsage = "What was used is not known: " + brief(err)
+			data.NoUsage = "What was used is not known: " + view.Line(err)
 			break
 		}
 		data.Usage = usage

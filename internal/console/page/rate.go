@@ -61,7 +61,6 @@ func splitRate(rate string) (units, per string) {
 	return units, cmp.Or(per, "s")
 }
 
-// meaning says what another rate would mean.
 func (s *Site) meaning(ctx context.Context, now *view.Settings, to, reason string) (*newRate, error) {
 	m := &newRate{ID: now.ID, Was: now.Rate, Rate: to, Reason: reason, Revision: now.Revision, Note: now.Note}
 	if _, _, err := notation.ParseRate(to); err != nil {
@@ -100,13 +99,12 @@ func (s *Site) meaning(ctx context.Context, now *view.Settings, to, reason strin
 	return m, nil
 }
 
-// fillRate shows what another rate would mean.
 func fillRate(ctx context.Context, s *Site, query url.Values, c *content) {
 	if now := campaigns.row(ctx, s, query.Get("id"), c); now != nil {
 		c.Title = "Rate of " + now.ID
 		m, err := s.meaning(ctx, now, typedRate(query), query.Get("reason"))
 		if err != nil {
-			m.Fault, c.status = brief(err), api.StatusOf(err)
+			m.Fault, c.status = view.Line(err), api.StatusOf(err)
 		}
 		c.Data = m
 	}
@@ -126,7 +124,7 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	}
 	m, err := s.meaning(ctx, now, rate, form.Get("reason"))
 	if err != nil {
-		m.Fault = brief(err)
+		m.Fault = view.Line(err)
 		return "", &retry{page: "rate", data: m}, err
 	}
 	if m.Times != "" && form.Get("confirm") != "yes" {

@@ -41,9 +41,9 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 		data.Since = view.Instant(&filter.Since)
 	}
 	if err != nil {
-		c.status, data.Fault = api.StatusOf(err), brief(err)
+		c.status, data.Fault = api.StatusOf(err), view.Line(err)
 	} else if outcome, err := s.watcher.Sources().Replays.Count(ctx, deadletter.ReplayOptions{Filter: filter.Filter}); err != nil {
-		data.Fault = "Not counted: " + brief(err)
+		data.Fault = "Not counted: " + view.Line(err)
 		if errors.Is(err, replay.ErrSearching) {
 			c.status = http.StatusServiceUnavailable
 		}

@@ -62,7 +62,6 @@ func sentenceOf(c catalog.Change, state *view.State, role auth.Role) sentence {
 	return s
 }
 
-// campaign says an update of a campaign.
 func (s *sentence) campaign(state *view.State) {
 	now := state.Campaign(s.Change.Campaign)
 	fields := map[string]catalog.Field{}
@@ -77,8 +76,7 @@ func (s *sentence) campaign(state *view.State) {
 		}
 		undo := map[string]string{string(delivery.StatusPaused): "resume", string(delivery.StatusActive): "pause"}[status.New]
 		if now != nil && now.Status == status.New && undo != "" {
-			back := send(auth.Operator, "Undo", undo, s.Change.Campaign, "reason", "undo")
-			s.Undo = &back
+			s.Undo = new(send(auth.Operator, "Undo", undo, s.Change.Campaign, "reason", "undo"))
 		}
 		return
 	}
@@ -95,8 +93,7 @@ func (s *sentence) campaign(state *view.State) {
 		s.Verb = "lowered"
 	}
 	if now != nil && rateOf(now.Rate) == is {
-		back := send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", fmt.Sprint(now.Revision), "rate", s.OldRate, "reason", "undo")
-		s.Undo = &back
+		s.Undo = new(send(auth.Operator, "Undo", "rate", s.Change.Campaign, "revision", fmt.Sprint(now.Revision), "rate", s.OldRate, "reason", "undo"))
 	}
 }
 

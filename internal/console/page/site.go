@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/console/api"
@@ -77,7 +76,6 @@ type content struct {
 	message bool // Data is one, instead of the page
 }
 
-// link is one in the navigation.
 type link struct {
 	Name, Link string
 	Here       bool
@@ -167,7 +165,6 @@ func (s *Site) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page is how a page is made.
 type page struct {
 	role  auth.Role     // that it takes
 	every time.Duration // how often it changes; 0: it is not live
@@ -220,14 +217,12 @@ var pages = map[string]page{
 	"login":   {fill: fillLogin},
 }
 
-// fail makes the page an error.
 func (c *content) fail(status int, format string, args ...any) {
 	c.Title, c.status, c.message = http.StatusText(status), status, true
 	c.Data = message{Message: fmt.Sprintf(format, args...)}
 }
 
-// refuse makes the page say why it cannot be shown.
-func (c *content) refuse(err error) { c.fail(api.StatusOf(err), "%s", brief(err)) }
+func (c *content) refuse(err error) { c.fail(api.StatusOf(err), "%s", view.Line(err)) }
 
 // missing makes the page say that there is no such thing, or that it is not known which there are.
 func (c *content) missing(what, id string) {
@@ -251,6 +246,3 @@ func oneOf(word string, allowed []string) string {
 	}
 	return allowed[0]
 }
-
-// brief is an error in one line.
-func brief(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -169,7 +169,6 @@ func number(v any) string {
 	return b.String()
 }
 
-// rate formats units per second.
 func rate(v any) string {
 	perSecond, ok := known[float64](v)
 	switch {
@@ -183,7 +182,6 @@ func rate(v any) string {
 	return strconv.FormatFloat(perSecond, 'g', 2, 64)
 }
 
-// size formats bytes.
 func size(bytes int64) string {
 	if bytes < 10<<20 {
 		return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
@@ -321,5 +319,4 @@ func foreseen(c *view.Campaign) *time.Time {
 	return c.Progress.DoneAt
 }
 
-// eta is when the backlog of a campaign will have been sent.
 func eta(c *view.Campaign) template.HTML { return when(foreseen(c)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
@@ -144,6 +145,9 @@ func (f *fault) Unwrap() error { return f.kind }
 func Fault(kind error, format string, args ...any) error {
 	return &fault{fmt.Sprintf(format, args...), kind}
 }
+
+// Line is an error in one line.
+func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // Instant formats a time for a form; "" for none.
 func Instant(t *time.Time) string {

@@ -47,7 +47,6 @@ func (s *quotaStore) keyed(ctx context.Context, quota, value string) (*delivery.
 	return q, err
 }
 
-// key implements Sources.Key.
 func (s *quotaStore) key(ctx context.Context, quota, value string) (*Key, error) {
 	q, err := s.keyed(ctx, quota, value)
 	if err != nil {
@@ -66,14 +65,12 @@ func (s *quotaStore) key(ctx context.Context, quota, value string) (*Key, error)
 		if d <= 0 {
 			return nil
 		}
-		at := now.Add(d).UTC().Truncate(time.Millisecond)
-		return &at
+		return new(now.Add(d).UTC().Truncate(time.Millisecond))
 	}
 	k.HeldUntil, k.FreeAt, k.LineUntil = after(max(shown.Held, time.Until(q.Keys[value].HeldUntil))), after(shown.Free), after(shown.Line)
 	return k, nil
 }
 
-// setKey implements Sources.SetKey.
 func (s *quotaStore) setKey(ctx context.Context, quota, value string, e KeyEdit) (*Key, error) {
 	q, err := s.keyed(ctx, quota, value)
 	if err != nil {

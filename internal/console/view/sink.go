@@ -127,9 +127,8 @@ func (l *Watcher) Sinks(ctx context.Context, s *State, destinations int) (list [
 		one := *known
 		one.Destinations = []ClosedDestination{}
 		if shut := closed[one.Name]; closed != nil {
-			all := len(shut)
-			one.ClosedDestinations = &all
-			for _, g := range shut[:min(all, destinations)] {
+			one.ClosedDestinations = new(len(shut))
+			for _, g := range shut[:min(len(shut), destinations)] {
 				one.Destinations = append(one.Destinations, ClosedDestination{g.Destination, g.Cause.String(), instant(g.Since), until(g.Until)})
 			}
 		}

@@ -91,7 +91,6 @@ type evidence struct {
 	faults    []string
 }
 
-// state computes what is shown.
 func (l *Watcher) state(e *evidence) *State {
 	s := &State{
 		At: e.now, Version: l.sources.Version, ReadOnly: e.readOnly, Faults: e.faults, Counts: map[string]int{}, Campaigns: []*Campaign{}, Quotas: []*Quota{},
@@ -194,7 +193,6 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 	return v
 }
 
-// judge says what holds the campaign.
 func (l *Watcher) judge(v *Campaign, e *evidence, c *delivery.Campaign) {
 	known := hold.Evidence{Now: e.now, Campaign: c, Gates: e.gates, Windows: e.windows, Store: e.storeDown, Ledger: l.sources.Ledger, Stores: e.snapshot.Stores}
 	known.Sink, known.SinkFault = l.sources.Sink(c.Sink)
@@ -249,8 +247,7 @@ func keyingOf(q *delivery.Quota) catalog.Keying {
 		k.Count = "deliveries"
 	}
 	if q.MaxWait >= 0 {
-		wait := catalog.FormatWait(q.MaxWait)
-		k.MaxWait = &wait
+		k.MaxWait = new(catalog.FormatWait(q.MaxWait))
 	}
 	return k
 }
@@ -282,8 +279,7 @@ func (s *State) addQuotas(e *evidence) {
 			}
 			for _, state := range e.windows[id] {
 				if state.Window == i {
-					remaining := state.Remaining
-					one.Remaining, one.FreeAt, one.FullAt = &remaining, micros(state.FreeAt), micros(state.ResetAt)
+					one.Remaining, one.FreeAt, one.FullAt = new(state.Remaining), micros(state.FreeAt), micros(state.ResetAt)
 				}
 			}
 			v.Windows = append(v.Windows, one)

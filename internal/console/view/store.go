@@ -39,18 +39,13 @@ func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Log
 	for i := range s.Sinks {
 		q.sinks = append(q.sinks, s.Sinks[i].Name)
 	}
-	s.Windows, s.Gates, s.Closed, s.Open = engine.Peek, q.gates, q.closed, q.open
+	s.Windows, s.Closed, s.Open = engine.Peek, q.closed, q.open
+	s.Gates = func(ctx context.Context) ([]delivery.Gate, error) { return engine.Gates(ctx, q.sinks) }
 	if s.Catalog != nil {
 		s.Adjust, s.Key, s.SetKey = q.adjust, q.key, q.setKey
 	}
 }
 
-// gates implements Sources.Gates.
-func (s *quotaStore) gates(ctx context.Context) ([]delivery.Gate, error) {
-	return s.engine.Gates(ctx, s.sinks)
-}
-
-// open implements Sources.Open.
 func (s *quotaStore) open(ctx context.Context, sink, destination string) (closed bool, err error) {
 	if !slices.Contains(s.sinks, sink) {
 		return false, Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(s.sinks, ", "))
