@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/delivery"
@@ -31,6 +30,23 @@ type counts struct {
 	took     time.Duration                   // to read them; 0: that failed
 }
 
+// read reads them. After a failure those that were read last stay.
+func (c *counts) read(ctx context.Context, from Catalog) {
+	var rows []catalog.CampaignRow
+	asked := time.Now()
+	c.took = 0
+	if rows, c.err = from.ListCampaigns(ctx); c.err == nil {
+		c.took, c.rows = time.Since(asked), make(map[string]*catalog.CampaignRow, len(rows))
+		for i := range rows {
+			c.rows[rows[i].ID] = &rows[i]
+		}
+	}
+	if why, err := from.ReadOnly(ctx); err == nil {
+		c.readOnly = why
+	}
+	c.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
+}
+
 // gather asks all sources side by side; the counts may be as old as fresh.
 func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration) *evidence {
 	counting, stop := context.WithTimeout(ctx, l.within())
@@ -39,43 +55,25 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 	defer cancel()
 	e := &evidence{now: now, snapshot: l.sources.Snapshot()}
 	var fleetErr, gatesErr, windowsErr error
-	var all errgroup.Group
+	var all sync.WaitGroup
 	if l.sources.Fleet != nil {
-		all.Go(func() error { e.fleet, fleetErr = l.sources.Fleet(ctx); return nil })
+		all.Go(func() { e.fleet, fleetErr = l.sources.Fleet(ctx) })
 	}
 	if l.sources.Gates != nil {
-		all.Go(func() error { e.gates, gatesErr = l.sources.Gates(ctx); return nil })
+		all.Go(func() { e.gates, gatesErr = l.sources.Gates(ctx) })
 	}
 	if l.sources.Windows != nil && e.snapshot != nil {
-		all.Go(func() error {
+		all.Go(func() {
 			var states []delivery.WindowState
-			states, windowsErr = l.sources.Windows(ctx, e.snapshot.Shared())
-			if states != nil { // otherwise nothing is known
+			if states, windowsErr = l.sources.Windows(ctx, e.snapshot.Shared()); states != nil { // otherwise nothing is known
 				e.windows = hold.Windows(states)
 			}
-			return nil
 		})
 	}
 	if l.sources.Catalog != nil && now.Sub(l.counts.triedAt) >= fresh {
-		all.Go(func() error {
-			var rows []catalog.CampaignRow
-			asked := time.Now()
-			l.counts.took = 0
-			if rows, l.counts.err = l.sources.Catalog.ListCampaigns(counting); l.counts.err == nil {
-				l.counts.took = time.Since(asked)
-				l.counts.rows = make(map[string]*catalog.CampaignRow, len(rows))
-				for i := range rows {
-					l.counts.rows[rows[i].ID] = &rows[i]
-				}
-			}
-			if why, err := l.sources.Catalog.ReadOnly(counting); err == nil {
-				l.counts.readOnly = why
-			}
-			l.counts.triedAt = time.Now() // also of a failure: a database that hangs is not asked each time
-			return nil
-		})
+		all.Go(func() { l.counts.read(counting, l.sources.Catalog) })
 	}
-	_ = all.Wait() // the errors are kept
+	all.Wait()
 	for _, fault := range []struct {
 		what string
 		err  error
@@ -91,15 +89,12 @@ func (l *Watcher) gather(ctx context.Context, now time.Time, fresh time.Duration
 		e.uncounted = fmt.Sprintf("redis.addrs: the quota store does not answer: %s", cmp.Or(windowsErr, fleetErr))
 	}
 	if gatesErr != nil {
-		e.ungated = gatesErr.Error()
-	}
-	e.rows, e.storeDown, e.readOnly = l.counts.rows, fleetErr != nil, l.counts.readOnly
-	if gatesErr != nil {
-		e.gates = nil
+		e.gates, e.ungated = nil, gatesErr.Error()
 	}
 	if fleetErr != nil {
-		e.fleet = nil
+		e.fleet, e.storeDown = nil, true
 	}
+	e.rows, e.readOnly = l.counts.rows, l.counts.readOnly
 	e.earlier = l.remember(e.fleet, now)
 	return e
 }
