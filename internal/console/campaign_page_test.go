@@ -67,7 +67,7 @@ func TestPreviewOfASchedule(t *testing.T) {
 		{of: ramp(24 * time.Hour), phases: 7, first: 10, last: 70, second: now.Add(24 * time.Hour), ended: now.Add(view.PreviewOf)},
 		{of: ramp(time.Minute), phases: 400, first: 10, last: 4000, second: now.Add(time.Minute), ended: now.Add(400 * time.Minute), cut: true},
 	} {
-		phases, cut := view.Preview(tt.of, now, view.PreviewOf)
+		phases, cut := view.Preview(tt.of, now)
 		if len(phases) != tt.phases || cut != tt.cut {
 			t.Errorf("%s: %d phases, %t: %v", tt.of.ID, len(phases), cut, phases)
 			continue

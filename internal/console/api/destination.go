@@ -40,10 +40,7 @@ func (s *server) destinations(ctx context.Context, in *destinationsIn) (*answer[
 	if err == nil && len(list) == 0 {
 		err = s.watcher.Fresh(ctx).Missing(view.CampaignFilter{Sink: in.Sink})
 	}
-	if err != nil {
-		return nil, problem(err, Conflict)
-	}
-	return &answer[destinationsOut]{destinationsOut{someOf(pointers(list), in.Fields), next}}, nil
+	return answered(destinationsOut{someOf(pointers(list), in.Fields), next}, err)
 }
 
 type createDestinationIn struct {

@@ -68,20 +68,17 @@ func (s *server) startReplay(ctx context.Context, in *startIn) (*startOut, error
 	if err != nil {
 		return nil, err
 	}
-	o := deadletter.ReplayOptions{
-		Filter: in.Body.Filter, DropExpiry: in.Body.DropExpiry, Again: in.Body.Again, ToTopic: in.Body.ToTopic, Limit: in.Body.Limit,
-	}
+	b := &in.Body
+	o := deadletter.ReplayOptions{Filter: b.Filter, DropExpiry: b.DropExpiry, Again: b.Again, ToTopic: b.ToTopic, Limit: b.Limit}
 	o.Places = places
 	if t := o.ToTopic; t != "" && !slices.Contains(s.sources().Ingress, t) {
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("to_topic %s is not among kafka.topics, so no daemon would read it; add it there", notation.Shorten(t)))
 	}
 	out := &startOut{Status: http.StatusOK}
 	if in.Body.DryRun {
-		outcome, err := jobs.Count(ctx, o)
-		if err != nil {
+		if out.Body.Outcome, err = jobs.Count(ctx, o); err != nil {
 			return nil, problem(err, Conflict)
 		}
-		out.Body.Outcome = outcome
 		return out, nil
 	}
 	if o.Rate, err = view.ParseRate(in.Body.Rate); err != nil || o.Rate.Zero() || o.Limit < 1 {

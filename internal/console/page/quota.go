@@ -14,12 +14,9 @@ import (
 )
 
 func fillAdjustQuota(_ context.Context, _ *Site, query url.Values, c *content) {
-	q := c.State.Quota(query.Get("id"))
-	if q == nil {
-		c.missing("quota", query.Get("id"))
-		return
+	if q := c.quota(query.Get("id")); q != nil {
+		c.Title, c.Data = "Correct a count of quota "+q.ID, q
 	}
-	c.Title, c.Data = "Correct a count of quota "+q.ID, q
 }
 
 func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {

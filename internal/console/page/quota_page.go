@@ -18,9 +18,8 @@ var (
 )
 
 func fillQuota(ctx context.Context, s *Site, query url.Values, c *content) {
-	q := c.State.Quota(query.Get("id"))
+	q := c.quota(query.Get("id"))
 	if q == nil {
-		c.missing("quota", query.Get("id"))
 		return
 	}
 	c.Title = q.ID

@@ -233,6 +233,15 @@ func (c *content) missing(what, id string) {
 	c.fail(http.StatusNotFound, "There is no %s %s.", what, notation.Shorten(id))
 }
 
+// quota returns a quota of the state. Without it the page says so.
+func (c *content) quota(id string) *view.Quota {
+	q := c.State.Quota(id)
+	if q == nil {
+		c.missing("quota", id)
+	}
+	return q
+}
+
 // message says why something was not done. If what was typed in a form is why, it has the form.
 type message struct {
 	Message, Action, Back string

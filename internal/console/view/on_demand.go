@@ -69,7 +69,7 @@ func (l *Watcher) Detailed(ctx context.Context, s *State, id string) *Campaign {
 // Preview returns what the schedule of a campaign allows from now on, and whether that ends early.
 func (l *Watcher) Preview(id string, now time.Time) (phases []Phase, cut bool) {
 	if row := l.sources.Snapshot().Campaign(id); row != nil {
-		return Preview(row, now, PreviewOf)
+		return Preview(row, now)
 	}
 	return nil, false
 }

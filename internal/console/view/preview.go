@@ -21,8 +21,8 @@ type Phase struct {
 
 // Preview returns the rates that a campaign's hours, ramp, start and end allow from now on. It ignores the status. cut reports whether
 // the list was cut off at maxPhases.
-func Preview(c *delivery.Campaign, now time.Time, span time.Duration) (phases []Phase, cut bool) {
-	end := now.Add(span)
+func Preview(c *delivery.Campaign, now time.Time) (phases []Phase, cut bool) {
+	end := now.Add(PreviewOf)
 	always := *c // a pause is no part of the schedule
 	always.Status = delivery.StatusActive
 	for at := now; at.Before(end); {
