@@ -132,6 +132,9 @@ func (q *Quota) Binds() bool { return q.Mode != ModeShadow && q.Exempt < 100 && 
 // a little: a job that weighs more than their limit is sent.
 func (q *Quota) Strict() bool { return q.Binds() && q.Mode != ModeEventual }
 
+// Stored reports whether the quota store counts the windows of the quota, also in shadow mode.
+func (q *Quota) Stored() bool { return len(q.Windows) > 0 && q.Mode != ModeEventual }
+
 // Interval is the part of a span that a unit takes where units are spent evenly, in microseconds: the longest of all windows, at least 1.
 func (q *Quota) Interval() int64 {
 	longest := int64(1)

@@ -33,6 +33,29 @@ type Ask struct {
 	Joint []Joint
 }
 
+// Jobs returns how many of the jobs at the head begin within the first soft units and end within the first hard ones, and their units.
+func (a *Ask) Jobs(soft, hard int64) (n int, units int64) {
+	if a.Weights == nil {
+		units = max(0, min(soft, hard))
+		return int(min(units, MaxGrant)), units
+	}
+	for n < len(a.Weights) && units < soft && units+a.Weights[n] <= hard {
+		units, n = units+a.Weights[n], n+1
+	}
+	return n, units
+}
+
+// WeightAfter returns the weight of the job that follows the first units.
+func (a *Ask) WeightAfter(units int64) int64 {
+	for _, w := range a.Weights {
+		if units <= 0 {
+			return w
+		}
+		units -= w
+	}
+	return 1
+}
+
 // Joint is a daemon's one claim to a quota that many of its campaigns wait for; the zero value is a claim of the campaign alone.
 type Joint struct {
 	Cost int64 // the virtual service of one unit: the less, the more those weigh that wait; 0: the claim is the campaign's own

@@ -220,11 +220,11 @@ func (e *Evidence) unanswered() bool {
 		closed = closed || q.Binds() && q.OnStoreFailure != delivery.PolicyOpen
 	}
 	for _, q := range e.Campaign.Quotas {
-		if e.Windows != nil && counts(q) { // of the shard that has the campaign
+		if e.Windows != nil && q.Stored() { // of the shard that has the campaign
 			silent = e.Windows[q.ID] == nil
 		}
 		if e.binds(q) {
-			binding = binding || counts(q)
+			binding = binding || q.Stored()
 			closed = closed || q.OnStoreFailure == "" || q.OnStoreFailure == delivery.PolicyClosed
 		}
 	}
@@ -233,9 +233,6 @@ func (e *Evidence) unanswered() bool {
 
 // binds reports whether the quota limits the campaign: it may be rolled out to others.
 func (e *Evidence) binds(q *delivery.Quota) bool { return q.Binds() && q.Covers(e.Campaign.ID) }
-
-// counts reports whether the store counts the windows of the quota.
-func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual }
 
 // Windows divides the states of windows by quota.
 func Windows(states []delivery.WindowState) map[string][]delivery.WindowState {

@@ -28,7 +28,7 @@ func (e *Engine) Adjust(ctx context.Context, a Adjustment) (done Adjusted, err e
 	if err := Validate(a.Quota); err != nil {
 		return Adjusted{}, err
 	}
-	if !counts(a.Quota) {
+	if !a.Quota.Stored() {
 		return Adjusted{}, fmt.Errorf("quota %s is not counted in the store", a.Quota.ID)
 	}
 	s := e.shards[shards.Of(uint64(a.Quota.Shard), len(e.shards))]

@@ -1,6 +1,8 @@
 package limits
 
 import (
+	"math"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/local"
 )
@@ -45,13 +47,14 @@ func (x *request) admitSoft(t *taking, want int64) int64 {
 		}
 		use := softUse{quota: q}
 		if q.Unit == delivery.UnitBytes {
-			sizes := a.Bytes[:min(len(a.Bytes), jobsWithin(a, want))]
+			n, _ := a.Jobs(want, want)
+			sizes := a.Bytes[:min(len(a.Bytes), n)]
 			use.sizes = sizes[:t.eventual.Fits(q, sizes)]
 			use.units = sum(use.sizes)
 			want = min(want, unitsOf(a, len(use.sizes)))
 		} else {
 			got := t.eventual.Allow(q, want)
-			use.units = unitsOf(a, jobsBegun(a, got)) // the last job may end later than what was allowed
+			_, use.units = a.Jobs(got, math.MaxInt64) // the last job may end later than what was allowed
 			if use.units > got {
 				t.eventual.GiveBack(q, got-use.units)
 			}
@@ -88,38 +91,13 @@ func (x *request) settleAdmission(t *taking) {
 	for _, s := range x.soft {
 		used := min(units, s.units)
 		if s.sizes != nil {
-			used = sum(s.sizes[:min(len(s.sizes), jobsWithin(x.ask, units))])
+			n, _ := x.ask.Jobs(units, units)
+			used = sum(s.sizes[:min(len(s.sizes), n)])
 		}
 		if s.units > used {
 			t.eventual.GiveBack(s.quota, s.units-used)
 		}
 	}
-}
-
-// jobsWithin returns how many of the jobs at the head end within the given units.
-func jobsWithin(a *delivery.Ask, units int64) (n int) {
-	if a.Weights == nil {
-		return int(min(units, delivery.MaxGrant))
-	}
-	for _, w := range a.Weights {
-		if units -= w; units < 0 {
-			break
-		}
-		n++
-	}
-	return n
-}
-
-// jobsBegun returns how many of the jobs at the head begin within the given units.
-func jobsBegun(a *delivery.Ask, units int64) (n int) {
-	if a.Weights == nil {
-		return int(min(units, delivery.MaxGrant))
-	}
-	for n < len(a.Weights) && units > 0 {
-		units -= a.Weights[n]
-		n++
-	}
-	return n
 }
 
 // unitsOf is the units of the first n jobs.

@@ -75,7 +75,6 @@ type member struct {
 	seen    int64
 	service int64 // what it was granted, by weight
 	asks    int64 // the take in which it has no answer yet
-	other   bool  // another quota keeps it from asking
 	part    int64 // what falls to it in this wave
 }
 
@@ -138,7 +137,7 @@ func (c *contentions) joinAll(a *delivery.Ask, now int64) {
 		return
 	}
 	for _, quota := range a.Campaign.Quotas {
-		if a.Want <= 0 || !contended(quota, a) {
+		if a.Want <= 0 || !binds(quota, a) {
 			continue
 		}
 		q := c.of(quota, a)
@@ -177,7 +176,7 @@ func (c *contentions) sweep(now int64) {
 // of is what is known of a quota that was used up lately; nil: it was not, or it does not limit the ask. Under mu.
 func (c *contentions) of(quota *delivery.Quota, a *delivery.Ask) *contention {
 	q := c.quotas[quota.ID]
-	if q == nil || a.Want <= 0 || !contended(quota, a) {
+	if q == nil || a.Want <= 0 || !binds(quota, a) {
 		return nil
 	}
 	if q.quota.Revision != quota.Revision {
@@ -186,10 +185,8 @@ func (c *contentions) of(quota *delivery.Quota, a *delivery.Ask) *contention {
 	return q
 }
 
-// contended reports whether the quota limits the campaign by what is counted in the store.
-func contended(q *delivery.Quota, a *delivery.Ask) bool {
-	return counts(q) && q.Mode != delivery.ModeShadow && q.Covers(a.Campaign.ID)
-}
+// binds reports whether the quota limits the campaign by what is counted in the store.
+func binds(q *delivery.Quota, a *delivery.Ask) bool { return q.Strict() && q.Covers(a.Campaign.ID) }
 
 func (q *contention) leave(campaign string) {
 	if m := q.waiting[campaign]; m != nil {

@@ -35,7 +35,7 @@ func (c *contentions) learnOf(quota *delivery.Quota, x *contender, take int64) *
 		}
 		return nil
 	}
-	if !contended(quota, x.own) {
+	if !binds(quota, x.own) {
 		return nil
 	}
 	refused := g.Bound == delivery.BindQuota && g.BoundQuota == quota.ID
@@ -63,7 +63,7 @@ func (q *contention) see(g *delivery.Granted) {
 func (q *contention) learn(x *contender, refused bool, take int64) {
 	g, id := x.out, x.own.Campaign.ID
 	q.see(g)
-	heavy := refused && headAfter(x.own, g.Units) > max(1, q.room)
+	heavy := refused && x.own.WeightAfter(g.Units) > max(1, q.room)
 	elsewhere := g.NextAt > max(q.at, q.until)+second && !heavy // another limit prevents it from asking
 	if m := q.waiting[id]; m != nil {
 		m.service += g.Units * model.Cost(m.weight)

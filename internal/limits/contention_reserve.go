@@ -28,14 +28,15 @@ func answer(x *contender, in []*contention, by *contention, next, now int64, fro
 
 // reserve notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
 func reserve(in []*contention, a *delivery.Ask, g *delivery.Granted, now int64) {
-	head := headAfter(a, g.Units)
+	head := a.WeightAfter(g.Units)
 	for _, q := range in {
 		m, w, patience := q.waiting[a.Campaign.ID], &q.quota.Windows[q.window], second
 		span := w.Span.Microseconds()
-		m.asks, m.other = 0, g.Bound == delivery.BindQuota && g.BoundQuota != q.quota.ID
+		other := g.Bound == delivery.BindQuota && g.BoundQuota != q.quota.ID // which keeps it from asking
+		m.asks = 0
 		if m.due = g.NextAt; g.Bound == delivery.BindQuota {
 			patience = max(second, span)
-			if !m.other {
+			if !other {
 				m.cut = m.due
 			}
 		}
@@ -52,7 +53,7 @@ func reserve(in []*contention, a *delivery.Ask, g *delivery.Granted, now int64) 
 		switch there := max(now, q.until); {
 		case m.due > there+patience:
 			m.demand = 0
-		case m.due > there && m.other:
+		case m.due > there && other:
 			for _, p := range in {
 				m.demand = min(m.demand, max(head, p.fair(p.waiting[a.Campaign.ID], span)))
 			}
@@ -107,7 +108,7 @@ func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, win
 		n = min(n, use/spacing+1)
 	}
 	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
-		n = min(n, max(headAfter(a, granted), 1+a.Horizon/max(q.quota.Interval(), spacing)))
+		n = min(n, max(a.WeightAfter(granted), 1+a.Horizon/max(q.quota.Interval(), spacing)))
 	}
 	return n
 }
@@ -132,15 +133,4 @@ func (q *contention) fair(m *member, time int64) int64 {
 		return time/max(1, span/n) + 1
 	}
 	return n * (time/span + 1)
-}
-
-// headAfter is the weight of the job that follows the first units.
-func headAfter(a *delivery.Ask, units int64) int64 {
-	for _, w := range a.Weights {
-		if units <= 0 {
-			return w
-		}
-		units -= w
-	}
-	return 1
 }

@@ -168,7 +168,7 @@ func (x *ranked) claim() {
 		want = min(want, max(1, q.waiting[own.Campaign.ID].part))
 	}
 	if want < own.Want {
-		own.Want = unitsOf(own, jobsBegun(own, want))
+		_, own.Want = own.Jobs(want, math.MaxInt64)
 	}
 	x.limited = x.limited || own.Want < x.own.Want
 	x.own = own

@@ -2,32 +2,12 @@ package limits
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/limits/model"
 )
-
-// keyList collects the keys of a script, each once.
-type keyList struct {
-	keys  []string
-	index map[string]int64
-}
-
-func newKeyList(first ...string) keyList {
-	return keyList{keys: first, index: map[string]int64{}}
-}
-
-// key returns the position of a key in KEYS.
-func (l *keyList) key(key string) int64 {
-	if i, ok := l.index[key]; ok {
-		return i
-	}
-	l.keys = append(l.keys, key)
-	i := int64(len(l.keys))
-	l.index[key] = i
-	return i
-}
 
 // kinds are the scripts' numbers of the algorithms.
 var kinds = map[string]int64{
@@ -41,9 +21,10 @@ const (
 	flagExempt = 4 // the quota does not cover the campaign
 )
 
-// specs is a list of quotas for a script, as parseSpecs of window.lua reads it, and the script's keys.
+// specs is a list of quotas for a script, as parseSpecs of window.lua reads it, and the script's keys, each once.
 type specs struct {
-	keyList
+	keys  []string
+	index map[string]int64 // places of keys in KEYS
 	names keys
 	now   int64 // about the store's time, for calendars
 	list  []byte
@@ -60,7 +41,18 @@ type claim struct {
 
 // newSpecs makes an empty list, for a script whose first keys are the clock and these.
 func newSpecs(k keys, now int64, first ...string) specs {
-	return specs{keyList: newKeyList(append([]string{k.clock()}, first...)...), names: k, now: now, known: map[claim]int64{}}
+	return specs{keys: append([]string{k.clock()}, first...), index: map[string]int64{}, names: k, now: now, known: map[claim]int64{}}
+}
+
+// key returns the place of a key in KEYS. It is added if it is new.
+func (l *specs) key(key string) int64 {
+	i, known := l.index[key]
+	if !known {
+		l.keys = append(l.keys, key)
+		i = int64(len(l.keys))
+		l.index[key] = i
+	}
+	return i
 }
 
 // place returns the place of a quota in the list. It is added if it is new.
@@ -140,7 +132,7 @@ func (b *takeBatch) fits(cost int) bool {
 func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string]int64) int {
 	cost := lineCost(daemons) + len(a.Weights)/weightsOfOne
 	for i, q := range a.Campaign.Quotas {
-		if !counts(q) {
+		if !q.Stored() {
 			continue
 		}
 		known := b.known[claimOf(a, i)] > 0
@@ -178,7 +170,8 @@ func (b *takeBatch) ask(a *delivery.Ask, cost int, out *delivery.Granted) {
 	if a.Weights == nil {
 		line = put(line, 2, 0)
 	} else {
-		weights = a.Weights[:jobsBegun(a, min(a.Want, delivery.MaxGrant))]
+		n, _ := a.Jobs(min(a.Want, delivery.MaxGrant), math.MaxInt64)
+		weights = a.Weights[:n]
 		line = put(line, 2, int64(len(weights))+1)
 	}
 	line = put(line, 1, int64(len(quotas)))
@@ -186,13 +179,10 @@ func (b *takeBatch) ask(a *delivery.Ask, cost int, out *delivery.Granted) {
 	b.items = put(line, 2, quotas...)
 }
 
-// counts reports whether the scripts count for the quota.
-func counts(q *delivery.Quota) bool { return len(q.Windows) > 0 && inShard(q) }
-
 // quotasOf are the places in the batch of the campaign's quotas.
 func (b *takeBatch) quotasOf(a *delivery.Ask) (places []int64) {
 	for i, q := range a.Campaign.Quotas {
-		if counts(q) {
+		if q.Stored() {
 			places = append(places, b.place(claimOf(a, i)))
 		}
 	}
@@ -230,7 +220,7 @@ func encodeRefund(k keys, node string, s *scriptSlot, grants []delivery.Grant, n
 		list = put(list, 7, g.GrantedAt)
 		var places []int64
 		for _, q := range c.Quotas {
-			if counts(q) && q.Covers(c.ID) {
+			if q.Stored() && q.Covers(c.ID) {
 				places = append(places, l.place(claim{quota: q}))
 			}
 		}
@@ -303,7 +293,7 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign, g *delivery.Gr
 	}
 	seen := int64(0)
 	for _, q := range campaign.Quotas {
-		if !counts(q) {
+		if !q.Stored() {
 			continue
 		}
 		if g.Bound == delivery.BindQuota && seen == bound {

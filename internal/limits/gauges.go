@@ -112,7 +112,7 @@ func (g *Gauges) update(ctx context.Context) {
 	}
 	var quotas []*delivery.Quota
 	for _, q := range s.Shared() {
-		if counts(q) && Validate(q) == nil {
+		if q.Stored() && Validate(q) == nil {
 			quotas = append(quotas, q)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (e *Engine) Peek(ctx context.Context, quotas []*delivery.Quota) ([]delivery.WindowState, error) {
 	lists := make([][]*delivery.Quota, len(e.shards))
 	for _, q := range quotas {
-		if counts(q) {
+		if q.Stored() {
 			shard := shards.Of(uint64(q.Shard), len(e.shards))
 			lists[shard] = append(lists[shard], q)
 		}

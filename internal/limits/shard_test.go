@@ -37,18 +37,3 @@ func TestNobodyLooksForAShardAfterTheEnd(t *testing.T) {
 		t.Error("somebody still looks for the shard")
 	}
 }
-
-// TestAnAskIsHeldToTheLedgerByWholeJobs: what may be granted is what the jobs end with that begin within what is wanted,
-// and no less is held of the reserve.
-func TestAnAskIsHeldToTheLedgerByWholeJobs(t *testing.T) {
-	a := ask(campaign(1000), 4)
-	a.Weights = []int64{3, 5, 2}
-	for _, c := range []struct{ want, begun, within int64 }{{1, 3, 0}, {3, 3, 3}, {4, 8, 3}, {8, 8, 8}, {9, 10, 8}, {50, 10, 10}} {
-		if got := unitsOf(&a, jobsBegun(&a, c.want)); got != c.begun {
-			t.Errorf("jobs that begin within %d have %d units, want %d", c.want, got, c.begun)
-		}
-		if got := unitsOf(&a, jobsWithin(&a, c.want)); got != c.within {
-			t.Errorf("jobs that end within %d have %d units, want %d", c.want, got, c.within)
-		}
-	}
-}

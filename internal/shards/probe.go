@@ -155,7 +155,14 @@ func (c *Condition) lookAtMemory(ctx context.Context, server *redis.Client) erro
 	if err != nil {
 		return err
 	}
-	policy, limit := memory(text)
+	policy, limit := "", ""
+	for _, found := range memoryLine.FindAllStringSubmatch(text, -1) {
+		if found[1] == "_policy" {
+			policy = found[2]
+		} else {
+			limit = found[2]
+		}
+	}
 	line := addressOf(server) + ": " + policy
 	switch {
 	case policy == "", policy == "noeviction":
@@ -167,25 +174,15 @@ func (c *Condition) lookAtMemory(ctx context.Context, server *redis.Client) erro
 	return nil
 }
 
+// memoryLine is the limit or the policy in what INFO shows.
+var memoryLine = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S*)`)
+
 // addressOf names a server. The client of a master that sentinels name has no address.
 func addressOf(server *redis.Client) string {
 	if addr := server.Options().Addr; strings.Contains(addr, ":") {
 		return addr
 	}
 	return "the master of the sentinels"
-}
-
-// memory returns the policy and the limit that INFO shows.
-func memory(info string) (policy, limit string) {
-	for line := range strings.Lines(info) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
-		case "maxmemory_policy":
-			policy = value
-		case "maxmemory":
-			limit = value
-		}
-	}
-	return policy, limit
 }
 
 // ahead returns by how much a clock that was read between two instants is ahead, as far as that is certain.

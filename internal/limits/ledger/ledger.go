@@ -44,9 +44,7 @@ type Database interface {
 }
 
 const (
-	// longSpan divides windows: longer ones are rebuilt from the ledger, others wait for a span to pass.
-	longSpan = delivery.LongSpan
-	second   = int64(time.Second / time.Microsecond)
+	second = int64(time.Second / time.Microsecond)
 	// ledgerMinute is the ledger's unit of time in microseconds.
 	ledgerMinute = int64(60_000_000)
 	// goesOnFor is how long a daemon that cannot reach the ledger takes units of quotas with policy closed.
@@ -82,5 +80,5 @@ func (g *Fence) quotasOf(shard int, match func(*delivery.Quota) bool) []*deliver
 // inLedger reports whether the use of a quota is kept: one with a long window, counted in the store.
 func inLedger(q *delivery.Quota) bool {
 	return q.Mode != delivery.ModeEventual && q.Exempt < 100 &&
-		slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return w.Span > longSpan })
+		slices.ContainsFunc(q.Windows, func(w delivery.Window) bool { return w.Span > delivery.LongSpan })
 }

@@ -90,7 +90,7 @@ func (r *recovery) rebuildAndRenew(ctx context.Context, own *delivery.Incarnatio
 // rebuild computes the counts of the windows of a shard's quotas at the store time now, never too low. The ledger's minutes are by the
 // store's clock: what it holds from before a jump forward was used later than it says.
 func (g *Fence) rebuild(ctx context.Context, shard int, now int64, of delivery.Incarnation) ([]Restored, error) {
-	quotas := g.quotasOf(shard, func(q *delivery.Quota) bool { return len(q.Windows) > 0 && q.Mode != delivery.ModeEventual })
+	quotas := g.quotasOf(shard, (*delivery.Quota).Stored)
 	if quotas == nil {
 		return nil, errNotLoaded
 	}
@@ -120,7 +120,7 @@ func (g *Fence) rebuildBatch(ctx context.Context, quotas []*delivery.Quota, now 
 	}
 	usage := map[string][]Dated{}
 	anchors := map[delivery.Anchor]int64{} // by quota and span
-	if longest > longSpan {
+	if longest > delivery.LongSpan {
 		since := (now-longest.Microseconds()-bucketWidth(longest)-clockSlack-of.Ahead)/ledgerMinute - 1
 		minutes, err := g.opt.Records.Usage(ctx, ids, since)
 		if err != nil {
@@ -172,7 +172,7 @@ func bucketWidth(span time.Duration) int64 { return model.Step(delivery.Window{S
 func rebuildWindow(w delivery.Window, usage []Dated, anchor, now int64) Window {
 	period := model.PeriodOf(w, now)
 	switch {
-	case w.Span <= longSpan:
+	case w.Span <= delivery.LongSpan:
 		return fullWindow(w, period, now)
 	case w.Algorithm != delivery.AlgorithmFixed:
 		return Window{Units: compact(usage, now-w.Span.Microseconds(), bucketWidth(w.Span))}

@@ -134,7 +134,7 @@ func (w *writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 			}
 			for k, window := range c.Windows {
 				is := part[i].Windows[k]
-				if is.Span > longSpan && window.Units > c.Held {
+				if is.Span > delivery.LongSpan && window.Units > c.Held {
 					c.Held, c.Since = window.Units, window.Since
 				}
 				if window.ResetAt > now && anchored(is) {
@@ -156,7 +156,7 @@ func (w *writer) writeShard(ctx context.Context, shard int, epoch int64) (comple
 
 // anchored reports whether the ledger keeps the window's reset.
 func anchored(w delivery.Window) bool {
-	return w.Algorithm == delivery.AlgorithmFixed && w.Anchor == "" && w.Span > longSpan
+	return w.Algorithm == delivery.AlgorithmFixed && w.Anchor == "" && w.Span > delivery.LongSpan
 }
 
 // finish writes what was counted, and says that this daemon takes nothing more. A daemon that does not get so far may have taken more,

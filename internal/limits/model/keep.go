@@ -97,7 +97,7 @@ func (t *taking) usesOf(q *demand, w *window, units, want int64) int64 {
 		}
 		use = max(use, min(w.span, until-next-1))
 	}
-	head := t.weightAfter(units) // with a unit less, others take that one each time, and the job would never be sent
+	head := t.ask.WeightAfter(units) // with a unit less, others take that one each time, and the job would never be sent
 	n := min(want-units, max(head, use/spacing+1))
 	if q.even { // what comes while slots are granted ahead: more has come again by then
 		n = min(n, max(head, 1+t.ask.Horizon/max(1, q.interval, spacing)))

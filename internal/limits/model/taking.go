@@ -168,32 +168,10 @@ func (t *taking) debit(q *demand, units int64) {
 	}
 }
 
-// jobs is how many units the jobs at the head come to that begin within the first soft units and end within the
-// first hard ones.
+// jobs is how many units the wanted jobs at the head come to that begin within the first soft units and end within the first hard ones.
 func jobs(ask *delivery.Ask, soft, hard int64) int64 {
-	soft = min(soft, ask.Want)
-	if ask.Weights == nil {
-		return max(0, min(soft, hard))
-	}
-	var units int64
-	for _, w := range ask.Weights {
-		if units >= soft || units+w > hard {
-			break
-		}
-		units += w
-	}
+	_, units := ask.Jobs(min(soft, ask.Want), hard)
 	return units
-}
-
-// weightAfter is the weight of the job that follows the first units.
-func (t *taking) weightAfter(units int64) int64 {
-	for _, w := range t.ask.Weights {
-		if units <= 0 {
-			return w
-		}
-		units -= w
-	}
-	return 1
 }
 
 // slotShare is how many of the available slots the daemon may take: those assigned to it by fair queueing, or those so
@@ -227,7 +205,7 @@ func (t *taking) slotShare(self *node, start delivery.Slot, available int64) int
 		self.served = max(0, low-1)
 	case found:
 		// A daemon that lags further behind than this had no use for its share.
-		lag := 2*(t.ask.Horizon/tl.rate.Spacing()) + 8 + t.weightAfter(0)
+		lag := 2*(t.ask.Horizon/tl.rate.Spacing()) + 8 + t.ask.WeightAfter(0)
 		self.served = max(self.served, low-lag)
 	}
 	if len(others) == 0 {
@@ -336,7 +314,7 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 // the binding window. The granted units have been debited.
 func (t *taking) quotaNext(units int64) int64 {
 	var bound *demand
-	next, weight := int64(0), t.weightAfter(units)
+	next, weight := int64(0), t.ask.WeightAfter(units)
 	for _, q := range t.binds {
 		if bound == nil || min(q.share, q.hard) < min(bound.share, bound.hard) {
 			bound = q
