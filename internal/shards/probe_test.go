@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,6 +22,22 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/certs"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect makes shards that are closed after the test.
+func connect(t *testing.T, o Options) *Set {
+	t.Helper()
+	set, err := Connect(o)
+	must(t, err)
+	t.Cleanup(func() { _ = set.Close() })
+	return set
+}
 
 func TestClocksAreComparedAsFarAsItIsCertain(t *testing.T) {
 	at := time.Unix(1000, 0)
@@ -56,21 +71,12 @@ func TestProbe(t *testing.T) {
 	t.Cleanup(func() { _ = admin.Close() })
 	do := func(args ...any) {
 		t.Helper()
-		if err := admin.Do(context.Background(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(context.Background(), args...).Err())
 	}
 	probed := func(user string) Condition {
 		t.Helper()
-		set, err := Connect(Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = set.Close() }()
-		c, err := set.Probe(t.Context(), "pacer.")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, err := connect(t, Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"}).Probe(t.Context(), "pacer.")
+		must(t, err)
 		return c
 	}
 	for _, missing := range []string{"", "hset", "mget", "hlen", "info", "evalsha", "time"} {
@@ -89,10 +95,7 @@ func TestProbe(t *testing.T) {
 		t.Error("a user of other keys is not told apart")
 	}
 	for user, want := range map[string]string{"uhset": "; the user of redis.username lacks a right", "u": ""} {
-		set, err := Connect(Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := connect(t, Options{Addrs: []string{server.Addr}, Username: user, Password: "secret"})
 		const source = "return redis.call('hset', KEYS[1], 'f', '1')"
 		piped := (&Script{text: func() (string, string) { return source, "none" }}).Run(t.Context(), set.Master(0), Run{Keys: []string{"{pacer.0}"}})
 		for _, err := range []error{piped.Err(), set.Master(0).Eval(t.Context(), source, []string{"{pacer.0}"}).Err()} {
@@ -100,7 +103,6 @@ func TestProbe(t *testing.T) {
 				t.Errorf("%s: %v", user, err)
 			}
 		}
-		_ = set.Close()
 	}
 	do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	if c := probed("u"); len(c.Unbounded) != 1 || len(c.Evicts) != 0 {
@@ -115,24 +117,18 @@ func TestProbe(t *testing.T) {
 // TestEveryCommandOfTheScriptsIsDocumented: the page on operation lists what a daemon's user needs, and pacer check tries all of it.
 func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations/deploy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rules, _ := strings.Cut(string(page), "ACL SETUSER pacer on")
 	rules, _, _ = strings.Cut(rules, "\n\n")
 	probed, err := os.ReadFile("lua/probe.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	files, _ := filepath.Glob("../*/lua/*.lua")
 	deeper, _ := filepath.Glob("../*/*/lua/*.lua")
 	called := map[string]bool{}
 	for _, file := range append(files, deeper...) {
 		script, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(string(script), -1) {
+		must(t, err)
+		for _, found := range regexp.MustCompile(`call\(["'](\w+)["']`).FindAllStringSubmatch(string(script), -1) {
 			called[strings.ToLower(found[1])] = true
 		}
 	}
@@ -149,40 +145,24 @@ func TestEveryCommandOfTheScriptsIsDocumented(t *testing.T) {
 	}
 }
 
-// TestTheClockOfAReplicaIsCompared: it becomes that of all sending with a fail-over. The replica here is one only as far as its primary knows.
+// TestTheClockOfAReplicaIsCompared: it becomes that of all sending with a fail-over. Replicas encrypt as their primary does. The replica here is one
+// only as far as its primary knows.
 func TestTheClockOfAReplicaIsCompared(t *testing.T) {
 	t.Parallel()
-	server, replica := testservices.FreshRedis(t), miniredis.RunT(t)
-	isCompared(t, server, replica, Options{Addrs: []string{server.Addr}})
-}
-
-// TestTheClockOfAnEncryptedReplicaIsCompared: replicas encrypt as their primary does.
-func TestTheClockOfAnEncryptedReplicaIsCompared(t *testing.T) {
-	t.Parallel()
 	authority, err := certs.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	public, key, err := authority.Issue("redis", time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pair, err := tls.X509KeyPair(public, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mine, trusted := &tls.Config{Certificates: []tls.Certificate{pair}}, x509.NewCertPool()
 	trusted.AppendCertsFromPEM(authority.PEM)
 	server := testservices.FreshRedis(t)
 	replica, err := miniredis.RunTLS(mine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(replica.Close)
 	front, err := tls.Listen("tcp", "127.0.0.1:0", mine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = front.Close() })
 	go func() {
 		for {
@@ -214,9 +194,7 @@ func isCompared(t *testing.T, server *testservices.Redis, replica *miniredis.Min
 	t.Helper()
 	replica.SetTime(time.Now().Add(time.Hour))
 	conn, err := net.Dial("tcp", server.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close() }()
 	for _, command := range []string{"REPLCONF listening-port " + replica.Port(), "PSYNC ? -1"} {
 		if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
@@ -225,16 +203,10 @@ func isCompared(t *testing.T, server *testservices.Redis, replica *miniredis.Min
 		time.Sleep(50 * time.Millisecond) // for the answer
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
-	set, err := Connect(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = set.Close() }()
+	set := connect(t, o)
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		c, err := set.Probe(t.Context(), "pacer.")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if c.Ahead > 59*time.Minute {
 			return
 		}
@@ -256,14 +228,9 @@ func TestAnotherModeIsNamed(t *testing.T) {
 		"or redis.master_name":                                   {Mode: ModeSentinel, MasterName: "m", Addrs: sentinels},
 		"; correct redis.db":                                     {Addrs: []string{plain}, DB: 77},
 	} {
-		set, err := Connect(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(set.Up(t.Context(), "pacer.")...); err == nil || !strings.Contains(err.Error(), want) {
+		if err := errors.Join(connect(t, o).Up(t.Context(), "pacer.")...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-		_ = set.Close()
 	}
 }
 
@@ -289,40 +256,11 @@ func (f far) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 // TestManyShardsAreUp: a daemon asks each second, and does not start before the answer.
 func TestManyShardsAreUp(t *testing.T) {
 	t.Parallel()
-	set, err := Connect(Options{Addrs: []string{miniredis.RunT(t).Addr()}, Shards: maxShards})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = set.Close() })
+	set := connect(t, Options{Addrs: []string{miniredis.RunT(t).Addr()}, Shards: maxShards})
 	set.Master(0).AddHook(far(2 * time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if errs := set.Up(ctx, "pacer."); len(errs) != 1 || errs[0] != nil {
 		t.Errorf("%d shards, 2 ms away: %.200v", maxShards, errs)
-	}
-}
-
-// TestTheProbeKnowsAllCommands that scripts call: pacer check names a right that the user lacks.
-func TestTheProbeKnowsAllCommands(t *testing.T) {
-	probe, err := os.ReadFile("lua/probe.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	scripts, found := 0, regexp.MustCompile(`call\(["'](\w+)["']`)
-	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".lua" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		scripts++
-		for _, call := range found.FindAllStringSubmatch(string(text), -1) {
-			if command := strings.ToLower(call[1]); !strings.Contains(string(probe), "try('"+command+"'") {
-				t.Errorf("%s calls %s, which lua/probe.lua does not try", path, command)
-			}
-		}
-		return err
-	})
-	if err != nil || scripts < 10 {
-		t.Errorf("%d scripts, %v", scripts, err)
 	}
 }
