@@ -136,43 +136,16 @@ func TestAClaimHoldsOthersOff(t *testing.T) {
 	}
 }
 
-// A lease that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
-// not undo a newer lease.
-func TestLostAnswersAndLateReleases(t *testing.T) {
-	shared := connect(t, testservices.RedisAddr(t))
-	o := rigOptions{prefix: prefix()}
-	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	i := idOf("c", "a", "")
-	call := func(r *rig, e *entry) int64 {
-		t.Helper()
-		s := r.shards[0]
-		answers, err := execute(t.Context(), s.client, s.tag, s.node, []*entry{e})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answers[0]
-	}
-	lost := newEntry(leaseEntry, i, one.token(), time.Minute)
-	again := newEntry(leaseEntry, i, one.token(), time.Minute)
-	for name, step := range map[string]*entry{"first": lost, "repeated as it was": lost, "by a new token": again} {
-		if a := call(one, step); a != leased {
-			t.Fatalf("%s: %d", name, a)
-		}
-	}
-	call(one, again)
-	call(one, newEntry(releaseEntry, i, lost.token, 0))
-	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a <= 0 || a > time.Minute.Milliseconds() {
-		t.Errorf("a late release undid the lease: %d", a)
-	}
-	call(one, newEntry(releaseEntry, i, again.token, 0))
-	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a != leased {
-		t.Errorf("released: %d", a)
-	}
-	call(one, newEntry(markEntry, i, "", time.Minute))
-	call(one, newEntry(releaseEntry, i, again.token, 0))
-	for _, r := range []*rig{one, two} {
-		if a := call(r, newEntry(leaseEntry, i, r.token(), time.Minute)); a != delivered {
-			t.Errorf("marked: %d", a)
+// A lease that was made and whose answer was lost is the daemon's own when it asks again.
+func TestALostAnswer(t *testing.T) {
+	r := newRig(t, &destination{}, servers{connect(t, testservices.RedisAddr(t))}, rigOptions{prefix: prefix()})
+	s, i := r.shards[0], idOf("c", "a", "")
+	lost := newEntry(leaseEntry, i, r.token(), time.Minute)
+	for name, e := range map[string]*entry{"repeated as it was": lost, "by a new token": newEntry(leaseEntry, i, r.token(), time.Minute)} {
+		for _, e := range []*entry{lost, e} {
+			if answers, err := execute(t.Context(), s.client, s.tag, s.node, []*entry{e}); err != nil || answers[0] != leased {
+				t.Fatalf("%s: %d, %v", name, answers, err)
+			}
 		}
 	}
 }
@@ -315,47 +288,37 @@ func TestALateAnswerServesTheNextSlot(t *testing.T) {
 	}
 }
 
-// An unused lease is released, so that the job's new daemon can send it.
-func TestForgottenClaimsAreReleased(t *testing.T) {
+// An unused lease is released after a moment, or at the end of its daemon, so that the job's new daemon can send it.
+func TestUnusedLeasesAreReleased(t *testing.T) {
 	shared := connect(t, testservices.RedisAddr(t))
-	o := rigOptions{prefix: prefix(), timeout: time.Hour}
-	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now())}}
-	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
-		t.Fatalf("%+v", r)
-	}
-	one.mu.Lock()
-	e := one.leases[idOf("c", "a", "")].entry
-	one.mu.Unlock()
-	<-e.done
-	if r := two.deliver("a"); r.Class != delivery.Withheld {
-		t.Errorf("while the lease is kept: %+v", r)
-	}
-	one.sweep(time.Now().Add(keptFor))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if r := two.insist(ctx, "a"); r.Class != delivery.Delivered {
-		t.Errorf("given up: %+v", r)
-	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if len(one.leases) != 0 {
-		t.Errorf("%d leases remain", len(one.leases))
-	}
-}
-
-// TestUnusedLeasesAreReleasedAtTheEnd: a daemon that ends leaves no lease on a job that it did not send.
-func TestUnusedLeasesAreReleasedAtTheEnd(t *testing.T) {
-	shared := connect(t, testservices.FreshRedis(t).Addr)
-	o := rigOptions{prefix: prefix(), timeout: time.Hour}
-	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
-	passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now())}}
-	if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
-		t.Fatalf("%+v", r)
-	}
-	one.stop()
-	if r := two.deliver("a"); r.Class != delivery.Delivered {
-		t.Errorf("after the end of the daemon that had it: %+v", r)
+	for name, end := range map[string]func(*rig){
+		"after a moment":         func(r *rig) { r.sweep(time.Now().Add(keptFor)) },
+		"at the end of a daemon": func(r *rig) { r.stop() },
+	} {
+		o := rigOptions{prefix: prefix(), timeout: time.Hour}
+		one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
+		passed := &delivery.Job{ID: "a", Campaign: "c", Timing: delivery.Timing{SendBy: delivery.StampOf(time.Now())}}
+		if r := one.Deliver(t.Context(), "sink", passed); r.Class != delivery.Withheld {
+			t.Fatalf("%+v", r)
+		}
+		one.mu.Lock()
+		e := one.leases[idOf("c", "a", "")].entry
+		one.mu.Unlock()
+		<-e.done
+		if r := two.deliver("a"); r.Class != delivery.Withheld {
+			t.Errorf("while the lease is kept: %+v", r)
+		}
+		end(one)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if r := two.insist(ctx, "a"); r.Class != delivery.Delivered {
+			t.Errorf("%s: %+v", name, r)
+		}
+		cancel()
+		one.mu.Lock()
+		if len(one.leases) != 0 {
+			t.Errorf("%s: %d leases remain", name, len(one.leases))
+		}
+		one.mu.Unlock()
 	}
 }
 
