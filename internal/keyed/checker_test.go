@@ -64,11 +64,24 @@ func newRig(t testing.TB, q delivery.Quota, more ...*delivery.Quota) *rig {
 	t.Helper()
 	server := testservices.FreshRedis(t)
 	set, err := shards.Connect(shards.Options{Addrs: []string{server.Addr}, Mode: shards.ModeSingle})
+	must(t, err)
+	r, stop := rigOn(t, set, q, more)
+	r.server = server
+	t.Cleanup(stop)
+	return r
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// rigOn is a rig on shards, until it is stopped.
+func rigOn(t testing.TB, set *shards.Set, q delivery.Quota, more []*delivery.Quota) (r *rig, stop func()) {
 	q.ID, q.Per = "cap", "to"
-	r := &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, server: server, redis: set.Master(0), quota: &q, Desk: Desk{set, "pacer."}}
+	r = &rig{t: t, receiver: &receiver{at: map[string][]time.Time{}}, redis: set.Master(0), quota: &q, Desk: Desk{set, "pacer."}}
 	campaign := &delivery.Campaign{ID: "c", Status: delivery.StatusActive, Rate: delivery.PerSecond(1000), Keyed: append([]*delivery.Quota{&q}, more...)}
 	snapshot := &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{"c": campaign}}
 	r.Checker = New(Options{
@@ -77,10 +90,9 @@ func newRig(t testing.TB, q delivery.Quota, more ...*delivery.Quota) *rig {
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { _ = r.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done; _ = set.Close() })
-	return r
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	return r, func() { cancel(); running.Wait(); _ = set.Close() }
 }
 
 func job(key string) *delivery.Job {
@@ -264,9 +276,7 @@ func TestAHashLivesAsLongAsItsFields(t *testing.T) {
 	r := newRig(t, delivery.Quota{})
 	for field, windows := range []string{"1,1000,0,0,", "1,3600000,0,0,", "1,1000,0,0,"} {
 		ask := shards.Run{Keys: []string{"h", "clock", "answers"}, Args: []any{field, asked(take, 1, true, windows), forever, 0, 0, 0}}
-		if err := script.Run(t.Context(), r.redis, ask).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script.Run(t.Context(), r.redis, ask).Err())
 	}
 	if ttl := r.redis.PTTL(t.Context(), "h").Val(); ttl < 59*time.Minute || ttl > 65*time.Minute {
 		t.Errorf("it lives for %s", ttl)
@@ -307,18 +317,25 @@ func TestAllQuotasOrNone(t *testing.T) {
 	}
 }
 
-// TestAThrottledKeyIsHeld for as long as the answer says, by any daemon, until it is released.
+// TestAThrottledKeyIsHeld for as long as the answer says, from the answer on, by any daemon, until it is released.
 func TestAThrottledKeyIsHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(100, time.Second)}}))
-	r.answer = func(j *delivery.Job) delivery.Result {
+	answered := time.Time{}
+	r.answer = func(*delivery.Job) delivery.Result {
+		time.Sleep(300 * time.Millisecond) // the call
+		answered = time.Now()
 		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 30 * time.Second}
 	}
 	r.sendSoon(job("slow"))
 	r.answer = nil
 	r.eventually("it is held", func() bool {
 		s, err := r.Show(context.Background(), r.quota, "slow")
-		return err == nil && s.Held > 25*time.Second
+		until := time.Since(answered) + s.Held
+		if err == nil && s.Held > 0 && until < 29_970*time.Millisecond {
+			t.Errorf("it is held until %s after the answer", until)
+		}
+		return err == nil && s.Held > 0
 	})
 	if res := r.sendSoon(job("slow")); res.Class != delivery.Withheld || res.RetryAfter < 25*time.Second || res.Reason != delivery.ReasonKey {
 		t.Errorf("%+v", res)
@@ -326,9 +343,7 @@ func TestAThrottledKeyIsHeld(t *testing.T) {
 	if res := r.sendSoon(job("fast")); res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
-	if err := r.Desk.Release(context.Background(), r.quota, "slow"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Desk.Release(context.Background(), r.quota, "slow"))
 	j := job("slow")
 	j.Turned = true
 	if res := r.sendSoon(j); res.Class != delivery.Delivered {
@@ -439,9 +454,7 @@ func TestWindowsOfTheRecipientsDay(t *testing.T) {
 			}
 		}
 		begin, err := time.Parse(time.RFC3339, want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, _ := spec(windows, now, zone); got != fmt.Sprintf("3,86400250,%d,%d,", begin.UnixMilli()-base, begin.Add(24*time.Hour).UnixMilli()-base) {
 			t.Errorf("%s: %s, want a day from %s", name, got, begin)
 		}

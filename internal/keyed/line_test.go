@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
 
 // TestNobodyPassesTheLine: a job without a turn waits behind those with turns, also when the key is free.
 func TestNobodyPassesTheLine(t *testing.T) {
-	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 		if r.send(job("a")).Class != delivery.Delivered {
 			t.Fatal("the first")
 		}
@@ -29,7 +30,7 @@ func TestNobodyPassesTheLine(t *testing.T) {
 
 // TestTheOneBeforeIsLate: a job that comes to its turn waits for the one before, and not once more for the whole line.
 func TestTheOneBeforeIsLate(t *testing.T) {
-	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 		line := make([]*delivery.Job, 20)
 		for i := range line {
 			line[i] = job("a")
@@ -52,7 +53,7 @@ func TestTheOneBeforeIsLate(t *testing.T) {
 
 // TestALineThatNobodyComesTo delays no other job. A line whose jobs come is not overtaken.
 func TestALineThatNobodyComesTo(t *testing.T) {
-	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 30*time.Second)}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 		line := make([]*delivery.Job, 20)
 		for i := range line {
 			line[i] = job("a")
@@ -82,7 +83,7 @@ func TestALineThatNobodyComesTo(t *testing.T) {
 // TestOthersDoNotEndALine: jobs that come to their turns go, however often others ask meanwhile, also in the moments when the key is free.
 func TestOthersDoNotEndALine(t *testing.T) {
 	for jobs, w := range map[int]delivery.Window{12: window(1, time.Second), 32: window(20, time.Minute)} {
-		bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{w}}), func(t *testing.T, r *rig, _ *store) {
+		bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{w}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 			line := make([]*delivery.Job, jobs)
 			for i := range line {
 				line[i] = job("a")
@@ -118,7 +119,7 @@ func TestJobsKeepTheirPlaces(t *testing.T) {
 		seed, longest := rand.Uint64(), windows[len(windows)-1]
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		each := longest.Span / time.Duration(longest.Limit)
-		bubble(t, unlimited(delivery.Quota{Windows: windows}), func(t *testing.T, r *rig, _ *store) {
+		bubble(t, unlimited(delivery.Quota{Windows: windows}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 			var waiting atomic.Int64
 			var all sync.WaitGroup
 			for range 60 {
@@ -144,7 +145,7 @@ func TestJobsKeepTheirPlaces(t *testing.T) {
 
 // TestALineOfMoreThanAnHour: who has no turn asks for one an hour later, and does not come together with those that have.
 func TestALineOfMoreThanAnHour(t *testing.T) {
-	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Minute)}}), func(t *testing.T, r *rig, _ *store) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Minute)}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 		const n = 100
 		var far, asked atomic.Int64
 		var all sync.WaitGroup
@@ -172,7 +173,7 @@ func TestALineOfMoreThanAnHour(t *testing.T) {
 
 // TestJobsComeTogether after a pause, to turns that were far apart: none loses its place, and they come again one after the other.
 func TestJobsComeTogether(t *testing.T) {
-	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}), func(t *testing.T, r *rig, _ *store) {
+	bubble(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, time.Second)}}), func(t *testing.T, r *rig, _ *luaredis.Server) {
 		const n = 40
 		line := make([]*delivery.Job, 1000)
 		for i := range line {

@@ -214,9 +214,7 @@ func TestAValueThatCannotBeReadCostsItsKeyOnly(t *testing.T) {
 		if err := r.redis.HSet(ctx, bad.hash("pacer.", 0), bad.field(), "\x00\xa1x\x00\x00\x00").Err(); err != nil { // numbers, and a text
 			t.Fatal(err)
 		}
-		if err := r.redis.Set(ctx, worse.hash("pacer.", 0), "no hash", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.redis.Set(ctx, worse.hash("pacer.", 0), "no hash", 0).Err())
 		if res := r.sendSoon(job("bad")); res.Class != delivery.Delivered {
 			t.Errorf("%+v for a value that cannot be read", res)
 		}

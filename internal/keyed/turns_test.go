@@ -47,30 +47,6 @@ func TestTurnsKeepAllWindows(t *testing.T) {
 	}
 }
 
-// TestAHoldBeginsWithTheAnswer: the destination may take its time to ask for a wait.
-func TestAHoldBeginsWithTheAnswer(t *testing.T) {
-	t.Parallel()
-	const late, wait = 300 * time.Millisecond, 30 * time.Second
-	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(100, time.Second)}}))
-	answered := time.Time{}
-	r.answer = func(*delivery.Job) delivery.Result {
-		time.Sleep(late) // the call
-		answered = time.Now()
-		return delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: wait}
-	}
-	r.sendSoon(job("slow"))
-	r.eventually("it is held", func() bool {
-		s, err := r.Show(context.Background(), r.quota, "slow")
-		if err != nil || s.Held == 0 {
-			return false
-		}
-		if until := time.Since(answered) + s.Held; until < wait-late/10 {
-			t.Errorf("it is held until %s after the answer", until)
-		}
-		return true
-	})
-}
-
 // TestAJobThatMayGoHidesNone: another job of its key, read by another daemon before it is sent, waits, so that only one of them uses a slot.
 func TestAJobThatMayGoHidesNone(t *testing.T) {
 	t.Parallel()
@@ -84,34 +60,6 @@ func TestAJobThatMayGoHidesNone(t *testing.T) {
 	}
 	if ttl := r.redis.PTTL(context.Background(), idOf("cap", "a").hash("pacer.", 0)).Val(); ttl <= 0 {
 		t.Errorf("the key lives for %s", ttl)
-	}
-}
-
-// TestATurnThatComesALittleEarlyIsNotLost: the job before was sent late. The next one waits for that, and not behind all others.
-func TestATurnThatComesALittleEarlyIsNotLost(t *testing.T) {
-	t.Parallel()
-	const span = 400 * time.Millisecond
-	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, span)}}))
-	jobs := make([]*delivery.Job, 20)
-	for i := range jobs {
-		jobs[i] = job("a")
-	}
-	r.reserve(jobs...)
-	time.Sleep(50 * time.Millisecond) // it is late
-	if res := r.sendSoon(jobs[0]); res.Class != delivery.Delivered {
-		t.Fatalf("%+v", res)
-	}
-	time.Sleep(time.Until(jobs[1].Due) - 10*time.Millisecond)
-	res := r.sendSoon(jobs[1])
-	if res.Class == delivery.Withheld { // unless the machine stood still meanwhile
-		if res.RetryAfter > span {
-			t.Errorf("%+v", res)
-		}
-		time.Sleep(res.RetryAfter)
-		res = r.sendSoon(jobs[1])
-	}
-	if res.Class != delivery.Delivered {
-		t.Errorf("%+v", res)
 	}
 }
 
@@ -169,9 +117,7 @@ func TestTurnsThatAreLeft(t *testing.T) {
 	}
 	line := func() time.Duration {
 		s, err := r.Show(context.Background(), r.quota, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s.Line
 	}
 	waits := make(chan func(), 1)
