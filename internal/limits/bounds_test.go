@@ -11,7 +11,7 @@ import (
 
 // TestHugeCountsStayShort: how long the state of a window is does not grow with its count, and nothing counts for less.
 func TestHugeCountsStayShort(t *testing.T) {
-	client := privateClient(t, testservices.FreshRedis(t))
+	client := clientOf(t, testservices.FreshRedis(t).Addr)
 	l := newLua(t, client)
 	const used = 1_000_000_000_000
 	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(2*used, time.Hour)}
@@ -73,5 +73,33 @@ func TestALogForgetsWhatCameBack(t *testing.T) {
 	}
 	if w := l.Peek(now, c.Quotas)[0]; w.Remaining != 9 {
 		t.Errorf("%+v", w)
+	}
+}
+
+// TestKeysLiveLongEnough: with its key a timeline loses its last slot, and the credit of a burst. Redis expires keys by its clock: until a jump of
+// that is noticed, no count may go.
+func TestKeysLiveLongEnough(t *testing.T) {
+	client := realClient(t)
+	l, now := newLua(t, client), epoch
+	q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Millisecond)}
+	for i, tc := range []struct {
+		rate  delivery.Rate
+		burst int64
+		least time.Duration
+	}{
+		{delivery.PerSecond(1000), 0, 48*time.Hour - time.Minute},
+		{delivery.Rate{N: 1, Per: 24 * 3600 * second}, 0, 72 * time.Hour},
+		{delivery.PerSecond(1000), 100, 30 * 24 * time.Hour},
+	} {
+		c := campaign(1, q)
+		c.Revision, c.Rate, c.Burst = int64(i+1), tc.rate, tc.burst
+		take1(l, now, "a", ask(c, 1))
+		now += 60 * second
+		if d := client.PTTL(t.Context(), l.engine("a").shards[0].keys.timeline(c.ID)).Val(); d < tc.least {
+			t.Errorf("%+v: the timeline lives for %s", tc, d)
+		}
+	}
+	if d := client.PTTL(t.Context(), l.engine("a").shards[0].keys.quota(q.ID)).Val(); d < 48*time.Hour-time.Minute {
+		t.Errorf("the quota lives for %s", d)
 	}
 }

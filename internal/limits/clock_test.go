@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -70,7 +71,7 @@ type world struct {
 	t       *testing.T
 	client  redis.UniversalClient
 	prefix  string
-	records *records
+	records *limitstest.Ledger
 	passed  atomic.Int64 // for all, besides real time
 	off     atomic.Int64 // of Redis' clock
 	quotas  []*delivery.Quota
@@ -78,7 +79,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, client redis.UniversalClient, quotas ...*delivery.Quota) *world {
-	return &world{t: t, client: client, prefix: testservices.Unique("world") + ".", records: newRecords(), quotas: quotas}
+	return &world{t: t, client: client, prefix: testservices.Unique("world") + ".", records: limitstest.NewLedger(), quotas: quotas}
 }
 
 // node starts a daemon. asleep is for how long its machine has stood still.
@@ -245,20 +246,6 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	looks.compareClocks(off)
 	if n := testutil.ToFloat64(e.m.clockOffset.WithLabelValues("0")); n < 19 || n > 21 || strings.Count(log.String(), "level=WARN") != 1 {
 		t.Errorf("20 s ahead: %v s; %s", n, log.String())
-	}
-}
-
-// TestKeysOutliveAJump: Redis expires keys by its clock. Until a jump is noticed, no count may go by that.
-func TestKeysOutliveAJump(t *testing.T) {
-	client := realClient(t)
-	l := newLua(t, client)
-	c := campaign(1000, &delivery.Quota{ID: "q", Revision: 1, Windows: windows(5, time.Millisecond)})
-	take1(l, epoch, "a", ask(c, 1))
-	k := l.engine("a").shards[0].keys
-	for _, key := range []string{k.quota("q"), k.timeline(c.ID)} {
-		if d := client.PTTL(t.Context(), key).Val(); d < 48*time.Hour-time.Minute {
-			t.Errorf("%s lives for %s", key, d)
-		}
 	}
 }
 

@@ -3,13 +3,13 @@ package limits
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
 
 // behind puts daemons' crowds in front of the model, as engines have them in front of the scripts.
@@ -62,61 +62,14 @@ func shorter(s store, onModel, onRedis int64) int64 {
 	return onRedis * second
 }
 
-// party is a campaign's jobs on one daemon.
-type party struct {
-	node string
-	ask  delivery.Ask
-	at   int64
-	got  int64
-}
-
-// together lets all ask until the given time, those of one daemon in one take, and notes every grant.
-func together(s store, now, until int64, all []*party) (list []sent) {
-	for ; now < until; now += quantum {
-		byNode := map[string][]*party{}
-		for _, p := range all {
-			if p.at <= now {
-				byNode[p.node] = append(byNode[p.node], p)
-			}
-		}
-		nodes := make([]string, 0, len(byNode))
-		for node := range byNode {
-			nodes = append(nodes, node)
-		}
-		slices.Sort(nodes)
-		if now/quantum%2 == 0 { // nobody is always the first
-			slices.Reverse(nodes)
-		}
-		for _, node := range nodes {
-			due := byNode[node]
-			asks := make([]delivery.Ask, len(due))
-			for i, p := range due {
-				asks[i] = p.ask
-			}
-			for i, g := range s.Take(now, node, asks).Items {
-				p := due[i]
-				p.got += g.Units
-				if g.Units > 0 {
-					list = append(list, sent{now, g.Units})
-				}
-				p.at = now + quantum
-				if g.Units < p.ask.Want && g.NextAt > p.at {
-					p.at = min(g.NextAt, now+10*second)
-				}
-			}
-		}
-	}
-	return list
-}
-
-func newParty(node, id string, weight int64, q *delivery.Quota) *party {
+func newParty(node, id string, weight int64, q *delivery.Quota) *waiter {
 	c := campaign(20, q)
 	c.ID, c.PriorityWeight = id, weight
-	return &party{node: node, ask: ask(c, 1000), at: epoch}
+	return &waiter{node: node, ask: ask(c, 1000)}
 }
 
-// Of a used-up quota every campaign gets its part by weight, whichever daemons it is on and however many others wait there; nothing
-// is lost by that, and the limit holds.
+// Of a used-up quota every campaign gets its part by weight, whichever daemons it is on and however few or many others wait there; nothing
+// is lost by that, no daemon starves, and the limit holds.
 func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 	sliding := windows(300, 30*time.Second)
 	for name, tc := range map[string]struct {
@@ -126,15 +79,16 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 		onRedis    int64 // how long it lasts there, in seconds
 		most       float64
 	}{
-		"sliding":         {sliding, []int{30, 9, 3}, false, 60, 2},
-		"two":             {windows(150, 10*time.Second, 300, 30*time.Second), []int{30, 9, 3}, false, 60, 2},
-		"fixed":           {[]delivery.Window{{Span: 30 * time.Second, Limit: 300, Algorithm: delivery.AlgorithmFixed}}, []int{30, 9, 3}, false, 60, 2},
-		"on every daemon": {sliding, []int{12, 12, 12}, true, 90, 0.5},
+		"sliding":             {sliding, []int{30, 9, 3}, false, 60, 2},
+		"two":                 {windows(150, 10*time.Second, 300, 30*time.Second), []int{30, 9, 3}, false, 60, 2},
+		"fixed":               {[]delivery.Window{{Span: 30 * time.Second, Limit: 300, Algorithm: delivery.AlgorithmFixed}}, []int{30, 9, 3}, false, 60, 2},
+		"on every daemon":     {sliding, []int{12, 12, 12}, true, 90, 0.5},
+		"few on every daemon": {sliding, []int{3, 3, 3}, true, 90, 0.1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onCrowds(t, func(t *testing.T, s store) {
 				q := &delivery.Quota{ID: "q", Revision: 1, Windows: tc.windows}
-				var all []*party
+				var all []*waiter
 				weights, total := map[string]int64{}, int64(0) // of campaigns
 				for d, campaigns := range tc.campaigns {
 					for i := range campaigns {
@@ -154,11 +108,11 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 				if lasts < 600*second { // few units for each
 					most, mostOfNode = tc.most, 0.3
 				}
-				together(s, epoch, epoch+60*second, all)
+				wait(s, epoch, epoch+60*second, all...)
 				for _, p := range all {
 					p.got = 0
 				}
-				list := together(s, epoch+60*second, epoch+60*second+lasts, all)
+				list := wait(s, epoch+60*second, epoch+60*second+lasts, all...)
 				units := within(list, epoch+60*second+lasts, lasts+second)
 				got, byNode, fairByNode := map[string]int64{}, map[string]int64{}, map[string]float64{}
 				fair := func(id string) float64 { return float64(units) * float64(weights[id]) / float64(total) }
@@ -167,6 +121,11 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 					got[id] += p.got
 					byNode[p.node] += p.got
 					fairByNode[p.node] += fair(id)
+				}
+				for _, p := range all {
+					if id := p.ask.Campaign.ID; tc.everywhere && p.got < got[id]/int64(2*len(tc.campaigns)) && lasts == 600*second {
+						t.Errorf("%s got %d on %s, %d everywhere", id, p.got, p.node, got[id])
+					}
 				}
 				for id, n := range got {
 					if d := float64(n)/fair(id) - 1; math.Abs(d) > most {
@@ -195,18 +154,18 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 func TestACrowdUsesWhatBecomesFree(t *testing.T) {
 	onCrowds(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Minute, Limit: 100, Algorithm: delivery.AlgorithmFixed}}}
-		var all []*party
+		var all []*waiter
 		for i := range 20 {
 			all = append(all, newParty("n", fmt.Sprint("c", i), 1, q))
 		}
-		together(s, epoch, epoch+59*second, all) // begins with a grant, at the earliest a moment after epoch
+		wait(s, epoch, epoch+59*second, all...) // begins with a grant, at the earliest a moment after epoch
 		for _, p := range all {
 			p.got = 0
 			if p.ask.Campaign.ID == "c3" {
 				p.ask.Want = 1
 			}
 		}
-		together(s, epoch+59*second, epoch+63*second, all)
+		wait(s, epoch+59*second, epoch+63*second, all...)
 		var units int64
 		for _, p := range all {
 			units += p.got
@@ -227,14 +186,14 @@ func TestAHeavyJobInACrowd(t *testing.T) {
 		heavy, never := newParty("n", "heavy", 1, q), newParty("n", "never", 1, q)
 		heavy.ask.Want, heavy.ask.Weights = 60, []int64{20, 20, 20}
 		never.ask.Want, never.ask.Weights = 61, []int64{61}
-		all := []*party{heavy}
+		all := []*waiter{heavy}
 		for i := range 9 {
 			all = append(all, newParty("n", fmt.Sprint("c", i), 1, q))
 		}
-		together(s, epoch, epoch+10*second, all)
+		wait(s, epoch, epoch+10*second, all...)
 		all = append(all, never)
 		lasts := shorter(s, 600, 150)
-		together(s, epoch+10*second, epoch+10*second+lasts, all)
+		wait(s, epoch+10*second, epoch+10*second+lasts, all...)
 		for _, p := range all {
 			if least := 2 * lasts / second / 10 * 6 / 10; p.got < least && p != never {
 				t.Errorf("%s got %d of %d", p.ask.Campaign.ID, p.got, 2*lasts/second)
@@ -248,13 +207,13 @@ func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
 	onCrowds(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 10*time.Second)}
 		tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(1, time.Hour)}
-		var all []*party
+		var all []*waiter
 		for i := range 10 {
 			p := newParty("n", fmt.Sprint("a", i), 1, q)
 			p.ask.Campaign.Quotas = append(p.ask.Campaign.Quotas, tight)
 			all = append(all, p, newParty("n", fmt.Sprint("c", i), 1, q))
 		}
-		list := together(s, epoch, epoch+60*second, all)
+		list := wait(s, epoch, epoch+60*second, all...)
 		if units := within(list, epoch+60*second, 50*second); units < 450 {
 			t.Errorf("%d units in 50 s, 500 are allowed", units)
 		}
@@ -264,20 +223,18 @@ func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
 // The store's cost of an ask does not grow with the number of waiting campaigns: most of many are not asked for.
 func TestManyWhoWaitCostLittle(t *testing.T) {
 	testservices.Simulation(t)
-	in, client := newInterpreter(t)
+	in, client := luaredis.New()
 	l, q := newLua(t, client), &delivery.Quota{ID: "q", Revision: 1, Windows: smev}
-	var all []*contending
+	var all []*waiter
 	for i := range 360 {
-		c := campaign(10, q)
-		c.ID = fmt.Sprint("c", i)
-		all = append(all, &contending{engine: "d", ask: ask(c, 100), at: epoch})
+		all = append(all, contending("d", i, q))
 	}
-	contend(l, all, epoch, epoch+20*second)
-	in.reset()
+	wait(l, epoch, epoch+20*second, all...)
+	in.Reset()
 	asks, units := contend(l, all, epoch+20*second, epoch+80*second)
-	t.Logf("%d asks, %d units, %d scripts, %d instructions an ask, %d in the longest", asks, units, in.runs, in.all/asks, in.most)
-	if in.all > 1000*asks || in.most > mostWork || units < 300 {
-		t.Errorf("%d instructions for %d asks, %d units", in.all, asks, units)
+	t.Logf("%d asks, %d units, %d scripts, %d instructions an ask, %d in the longest", asks, units, in.Runs, in.All/asks, in.Most)
+	if in.All > 1000*asks || in.Most > mostWork || units < 300 {
+		t.Errorf("%d instructions for %d asks, %d units", in.All, asks, units)
 	}
 }
 

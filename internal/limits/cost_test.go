@@ -9,6 +9,7 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
 
 // mostWork is how many instructions one run of a script may execute: about 3 ms of Redis where most of them compute, and the
@@ -22,19 +23,19 @@ func logOf(limit int64) []delivery.Window {
 
 // filled returns the state of a quota with this many units taken in 50 minutes, each at another time.
 func filled(t *testing.T, units int64, w []delivery.Window) string {
-	in, client := newInterpreter(t)
+	in, client := luaredis.New()
 	l, asks := newLua(t, client), with(1, w)
 	for i := range units {
 		l.Take(epoch+i*3000*second/units, "a", asks)
 	}
-	return in.values[newKeys(l.prefix, 0).quota("q0")]
+	return in.Values[newKeys(l.prefix, 0).quota("q0")]
 }
 
 // fill gives each quota of the asks a state.
-func (in *interpreter) fill(l *lua, asks []delivery.Ask, state string) {
+func fill(in *luaredis.Server, l *lua, asks []delivery.Ask, state string) {
 	for i := range asks {
 		for _, q := range asks[i].Campaign.Quotas {
-			in.values[newKeys(l.prefix, 0).quota(q.ID)] = state
+			in.Values[newKeys(l.prefix, 0).quota(q.ID)] = state
 		}
 	}
 }
@@ -60,16 +61,16 @@ func TestNoScriptWorksForLong(t *testing.T) {
 	const many = 72
 	begin := epoch + 3000*second
 	fullWindows, fullLog := filled(t, 300, smev), filled(t, 1000, logOf(1000))
-	for name, prepare := range map[string]func(in *interpreter, l *lua) []delivery.Ask{
-		"timelines": func(*interpreter, *lua) []delivery.Ask { return with(maxItems) },
-		"weights": func(*interpreter, *lua) []delivery.Ask {
+	for name, prepare := range map[string]func(in *luaredis.Server, l *lua) []delivery.Ask{
+		"timelines": func(*luaredis.Server, *lua) []delivery.Ask { return with(maxItems) },
+		"weights": func(*luaredis.Server, *lua) []delivery.Ask {
 			asks := with(many, smev)
 			for i := range asks {
 				asks[i].Want, asks[i].Weights = 2000, slices.Repeat([]int64{3}, 256)
 			}
 			return asks
 		},
-		"daemons": func(in *interpreter, l *lua) []delivery.Ask {
+		"daemons": func(in *luaredis.Server, l *lua) []delivery.Ask {
 			asks, k := with(many), newKeys(l.prefix, 0)
 			for i := range asks {
 				asks[i].Want = 100_000
@@ -78,27 +79,27 @@ func TestNoScriptWorksForLong(t *testing.T) {
 				l.Take(begin+second-1000+d, fmt.Sprint("d", d%mostListed), asks[:1])
 			}
 			for i := range asks {
-				in.values[k.timeline(asks[i].Campaign.ID)] = in.values[k.timeline("c0")]
+				in.Values[k.timeline(asks[i].Campaign.ID)] = in.Values[k.timeline("c0")]
 			}
 			l.engine("d0").fleet = func() int64 { return mostListed }
 			return asks
 		},
-		"windows": func(in *interpreter, l *lua) []delivery.Ask {
+		"windows": func(in *luaredis.Server, l *lua) []delivery.Ask {
 			asks := with(many, smev)
-			in.fill(l, asks, fullWindows)
+			fill(in, l, asks, fullWindows)
 			return asks
 		},
-		"logs": func(in *interpreter, l *lua) []delivery.Ask {
+		"logs": func(in *luaredis.Server, l *lua) []delivery.Ask {
 			asks := with(many, logOf(1000))
-			in.fill(l, asks, fullLog)
+			fill(in, l, asks, fullLog)
 			return asks
 		},
-		"many logs of a campaign": func(in *interpreter, l *lua) []delivery.Ask {
+		"many logs of a campaign": func(in *luaredis.Server, l *lua) []delivery.Ask {
 			asks := with(1, slices.Repeat([][]delivery.Window{logOf(1000)}, delivery.MaxQuotas)...)
-			in.fill(l, asks, fullLog)
+			fill(in, l, asks, fullLog)
 			return asks
 		},
-		"contenders": func(_ *interpreter, l *lua) []delivery.Ask {
+		"contenders": func(_ *luaredis.Server, l *lua) []delivery.Ask {
 			asks := with(many, smev)
 			for i := range asks {
 				asks[i].Want, asks[i].Campaign.Quotas = 1000, asks[0].Campaign.Quotas
@@ -108,7 +109,7 @@ func TestNoScriptWorksForLong(t *testing.T) {
 			}
 			return asks
 		},
-		"contenders for what there is": func(_ *interpreter, l *lua) []delivery.Ask {
+		"contenders for what there is": func(_ *luaredis.Server, l *lua) []delivery.Ask {
 			asks := with(many, windows(100_000, time.Minute))
 			for i := range asks {
 				asks[i].Want, asks[i].Campaign.Quotas = 10_000, asks[0].Campaign.Quotas
@@ -120,13 +121,13 @@ func TestNoScriptWorksForLong(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, client := newInterpreter(t)
+			in, client := luaredis.New()
 			l, now := newLua(t, client), begin
 			asks := prepare(in, l)
 			var grants []delivery.Grant
 			for _, what := range []string{"take", "take again", "hand back", "look", "take when most has left", "take when all has left"} {
 				now += second
-				in.reset()
+				in.Reset()
 				switch what {
 				case "hand back":
 					for range 3 {
@@ -149,11 +150,11 @@ func TestNoScriptWorksForLong(t *testing.T) {
 						grants = append(grants, g.Grant())
 					}
 				}
-				if in.runs > 0 {
-					t.Logf("%s: %d scripts, the longest of %d instructions, mean %d", what, in.runs, in.most, in.all/in.runs)
+				if in.Runs > 0 {
+					t.Logf("%s: %d scripts, the longest of %d instructions, mean %d", what, in.Runs, in.Most, in.All/in.Runs)
 				}
-				if in.most > mostWork {
-					t.Errorf("%s: %d instructions in one script", what, in.most)
+				if in.Most > mostWork {
+					t.Errorf("%s: %d instructions in one script", what, in.Most)
 				}
 			}
 		})
@@ -163,10 +164,10 @@ func TestNoScriptWorksForLong(t *testing.T) {
 // TestWhatIsLeftInALogIsRemovedLater: one script does not remove all old units of the logs; the next script removes the rest.
 func TestWhatIsLeftInALogIsRemovedLater(t *testing.T) {
 	testservices.Simulation(t)
-	in, client := newInterpreter(t)
+	in, client := luaredis.New()
 	l, now := newLua(t, client), epoch+6590*second
 	asks := with(1, slices.Repeat([][]delivery.Window{logOf(1000)}, 6)...)
-	in.fill(l, asks, filled(t, 1000, logOf(1000)))
+	fill(in, l, asks, filled(t, 1000, logOf(1000)))
 	asks[0].Want = 1000
 	for try := 0; ; try++ {
 		g := take1(l, now, "a", asks[0])

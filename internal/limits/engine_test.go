@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/local"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
@@ -131,7 +132,7 @@ func TestNoAnswerComesBeforeTheClock(t *testing.T) {
 			client := redis.NewUniversalClient(shards.ClientOptions(testservices.FreshRedis(t).Addr))
 			defer func() { _ = client.Close() }()
 			quotas := func() []*delivery.Quota { return []*delivery.Quota{q} }
-			e := newEngine(t, Options{Shards: shards.New(client), Ledger: newRecords(), Quotas: quotas})
+			e := newEngine(t, Options{Shards: shards.New(client), Ledger: limitstest.NewLedger(), Quotas: quotas})
 			ctx, cancel := context.WithCancel(context.Background())
 			var running sync.WaitGroup
 			running.Go(func() { _ = e.Run(ctx) })

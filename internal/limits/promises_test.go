@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -29,47 +30,6 @@ func within(list []sent, now, length int64) (units int64) {
 // slack is how much longer than its span a window may count: one of its steps, and what the daemons ask ahead.
 func slack(span int64) int64 {
 	return model.Step(delivery.Window{Span: time.Duration(span) * time.Microsecond}) + horizon + late
-}
-
-// A quota that is rolled out limits some of its campaigns, together, to its limit. The others send as if there were none.
-func TestARollOutLimitsSomeCampaignsAndLeavesTheOthersAlone(t *testing.T) {
-	testservices.Simulation(t)
-	t.Parallel()
-	const limit, campaigns, want = 40, 100, 8
-	for _, rollout := range []int64{10, 99} {
-		t.Run(fmt.Sprint(rollout), func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s store) {
-				q := &delivery.Quota{ID: "q", Revision: 1, Exempt: 100 - rollout, Windows: windows(limit, time.Minute)}
-				var asks []delivery.Ask
-				for i := range campaigns {
-					c := campaign(1000, q)
-					c.ID = fmt.Sprintf("c%d", i)
-					asks = append(asks, ask(c, want))
-				}
-				s.Take(epoch, "a", asks) // the timelines' first slots
-				counted := limit - s.Peek(epoch, []*delivery.Quota{q})[0].Remaining
-				got := make([]int64, campaigns)
-				for step := range int64(20) {
-					for i, g := range s.Take(epoch+(step+1)*second, "a", asks).Items {
-						got[i] += g.Units
-					}
-				}
-				covered, used := int64(0), counted
-				for _, units := range got {
-					if units != 20*want { // the campaign was held back
-						covered++
-						used += units
-					}
-				}
-				if used != limit {
-					t.Errorf("%d units of campaigns that were limited, limit %d", used, limit)
-				}
-				if covered < rollout-10 || covered > rollout+10 {
-					t.Errorf("%d of %d campaigns were limited", covered, campaigns)
-				}
-			})
-		})
-	}
 }
 
 // Units that are handed back one by one are all handed back, also while a quota is rolled out.
@@ -102,29 +62,53 @@ func TestUnitsHandedBackOneByOneAreThereAgain(t *testing.T) {
 	}
 }
 
-// waiter is a campaign that asks as daemons do: at the time it was told, and every 12 s at least.
+// waiter is a campaign on a daemon, which asks as daemons do: at the time it was told, and every 12 s at least.
 type waiter struct {
-	ask  delivery.Ask
-	at   int64
-	asks int
-	got  int64
+	node  string
+	ask   delivery.Ask
+	at    int64
+	asks  int
+	got   int64
+	slots []int64
 }
 
-// wait lets the campaigns ask until the given time.
-func wait(s store, now, until int64, list ...*waiter) {
+// wait lets the campaigns ask until the given time, those of one daemon in one take, and returns all grants.
+func wait(s store, now, until int64, list ...*waiter) (all []sent) {
+	byNode := map[string][]*waiter{}
+	for _, w := range list {
+		byNode[w.node] = append(byNode[w.node], w)
+	}
+	nodes := slices.Sorted(maps.Keys(byNode))
 	for ; now < until; now += quantum {
-		for _, w := range list {
-			if now < w.at {
+		slices.Reverse(nodes) // nobody is always the first
+		for _, node := range nodes {
+			var due []*waiter
+			var asks []delivery.Ask
+			for _, w := range byNode[node] {
+				if now >= w.at {
+					due, asks = append(due, w), append(asks, w.ask)
+				}
+			}
+			if len(due) == 0 {
 				continue
 			}
-			g := take1(s, now, "a", w.ask)
-			w.asks++
-			w.got += g.Units
-			if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
-				w.at = min(g.NextAt, now+12*second)
+			for i, g := range s.Take(now, node, asks).Items {
+				w := due[i]
+				w.asks++
+				w.got += g.Units
+				for n := range g.Units {
+					w.slots = append(w.slots, g.First.Advance(n, g.Rate).Micros())
+				}
+				if g.Units > 0 {
+					all = append(all, sent{now, g.Units})
+				}
+				if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
+					w.at = min(g.NextAt, now+12*second)
+				}
 			}
 		}
 	}
+	return all
 }
 
 // waiting is a campaign with as many jobs of one weight.
@@ -133,7 +117,7 @@ func waiting(id string, q *delivery.Quota, jobs int, weight int64) *waiter {
 	c.ID = id
 	a := ask(c, int64(jobs)*weight)
 	a.Weights = slices.Repeat([]int64{weight}, jobs)
-	return &waiter{ask: a}
+	return &waiter{node: "a", ask: a}
 }
 
 // Units that a gone campaign could not use go to the others within 16 s, however far off its turn was. Until then they do not ask all the

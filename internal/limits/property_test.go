@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -82,7 +83,7 @@ func newHistory(rt *rapid.T) *history {
 	}
 	for i := range rapid.IntRange(1, 4).Draw(rt, "campaigns") {
 		c := &delivery.Campaign{
-			ID: fmt.Sprintf("c%d", i), Revision: 1, Rate: drawRate(rt), Burst: rapid.SampledFrom([]int64{0, 0, 1, 10, 100_000}).Draw(rt, "burst"),
+			ID: fmt.Sprintf("c%d", i), Revision: 1, Rate: limitstest.DrawRate(rt), Burst: rapid.SampledFrom([]int64{0, 0, 1, 10, 100_000}).Draw(rt, "burst"),
 			PriorityWeight: rapid.Int64Range(0, 10).Draw(rt, "priority"),
 		}
 		for _, q := range h.quotas {
@@ -111,22 +112,6 @@ func drawModes(rt *rapid.T, q *delivery.Quota) {
 	q.Mode = rapid.SampledFrom([]string{"", "", "strict", "shadow"}).Draw(rt, "mode")
 	q.Spend = rapid.SampledFrom([]string{"", "", "even"}).Draw(rt, "spend")
 	q.Exempt = rapid.SampledFrom([]int64{0, 0, 0, 1, 50, 67, 100}).Draw(rt, "exempt")
-}
-
-func drawRate(rt *rapid.T) delivery.Rate {
-	r := rapid.SampledFrom([]struct {
-		micros int64
-		per    time.Duration
-	}{
-		{0, time.Second}, {1_000_000, time.Hour}, {1_000_000, time.Second}, {2_500_000, time.Second}, {2_310_000, time.Second},
-		{10_000_000, time.Second}, {40_000_000, time.Second}, {150_000_000, time.Minute}, {150_000_000, time.Second},
-		{1_000_000_000, time.Second}, {33_333_333_333, time.Second}, {250_000_000_000, time.Second}, {1_000_000, 24 * 366 * time.Hour},
-	}).Draw(rt, "rate")
-	rate, err := delivery.NewRate(r.micros, r.per)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	return rate
 }
 
 func (h *history) step(rt *rapid.T, l, m store) {
@@ -202,7 +187,7 @@ func (h *history) reconfigure(rt *rapid.T) {
 	i := rapid.IntRange(0, len(h.campaigns)-1).Draw(rt, "which")
 	c := *h.campaigns[i]
 	c.Revision += rapid.Int64Range(-1, 2).Draw(rt, "revision")
-	c.Rate = drawRate(rt)
+	c.Rate = limitstest.DrawRate(rt)
 	if len(c.Quotas) > 0 && len(c.Quotas[0].Windows) > 0 {
 		q := *c.Quotas[0]
 		q.Revision += rapid.Int64Range(-1, 2).Draw(rt, "quota revision")

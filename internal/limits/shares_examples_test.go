@@ -228,7 +228,7 @@ func (x *example) contest(t *testing.T) *contest {
 		}
 		campaign := campaign(rate, quotas...)
 		campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
-		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 300)}), append(c.wants, float64(rate))
+		c.list, c.wants = append(c.list, &waiter{node: "a", ask: ask(campaign, 300)}), append(c.wants, float64(rate))
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
 
 // contest is campaigns that always have jobs, under several quotas, asked for by one daemon.
@@ -19,7 +20,6 @@ type contest struct {
 	wants   []float64 // units that each may send by its rate
 	longest int64     // of all spans
 	quotas  []*delivery.Quota
-	slots   []int64 // of all units that were granted
 	// ownRates: not all campaigns have the same rate.
 	ownRates bool
 }
@@ -66,40 +66,17 @@ func drawContest(rt *rapid.T, most int, differ bool) *contest {
 		campaign := campaign(rate, quotas...)
 		campaign.ID = fmt.Sprintf("c%d", i)
 		campaign.PriorityWeight = rapid.SampledFrom([]int64{1, 1, 1, 2, 4}).Draw(rt, "priority")
-		c.list, c.wants = append(c.list, &waiter{ask: ask(campaign, 60)}), append(c.wants, float64(rate))
+		c.list, c.wants = append(c.list, &waiter{node: "a", ask: ask(campaign, 60)}), append(c.wants, float64(rate))
 	}
 	return c
 }
 
 // run lets all ask as they are told for twenty of the longest spans. It ends with what each may send by its rate.
 func (c *contest) run(s store) {
-	now := epoch
 	for _, w := range c.list {
-		now = settle(s, epoch, w.ask.Campaign)
+		settle(s, epoch, w.ask.Campaign)
 	}
-	for until := now + 20*c.longest*second; now < until; now += quantum {
-		var due []*waiter
-		var asks []delivery.Ask
-		for _, w := range c.list {
-			if now >= w.at {
-				due, asks = append(due, w), append(asks, w.ask)
-			}
-		}
-		if len(due) == 0 {
-			continue
-		}
-		for i, g := range s.Take(now, "a", asks).Items {
-			w := due[i]
-			w.asks++
-			w.got += g.Units
-			for n := range g.Units {
-				c.slots = append(c.slots, g.First.Advance(n, g.Rate).Micros())
-			}
-			if w.at = now + quantum; g.Units < w.ask.Want && g.NextAt > w.at {
-				w.at = min(g.NextAt, now+12*second)
-			}
-		}
-	}
+	wait(s, epoch+second, epoch+second+20*c.longest*second, c.list...)
 	for i := range c.wants {
 		c.wants[i] *= float64(20 * c.longest)
 	}
@@ -222,14 +199,18 @@ func TestEvenSpendingIsEven(t *testing.T) {
 			q.Spend = delivery.SpendEven
 		}
 		c.run(newBehind())
-		slices.Sort(c.slots)
+		var slots []int64
+		for _, w := range c.list {
+			slots = append(slots, w.slots...)
+		}
+		slices.Sort(slots)
 		for _, q := range c.quotas {
 			for _, w := range q.Windows {
 				if w.Algorithm == delivery.AlgorithmFixed { // whose part is one of what is left
 					continue
 				}
 				part, next := w.Span.Microseconds()/w.Limit, int64(0)
-				for i, at := range c.slots {
+				for i, at := range slots {
 					if at < next-part-2*horizon-late {
 						rt.Fatalf("unit %d is sent %v before its part of %v begins: %s", i, time.Duration(next-at)*time.Microsecond, w, c)
 					}
@@ -298,7 +279,7 @@ func (x *example) sharedFairly(t *testing.T, s store, but float64) {
 // TestScriptsOweWhatTheModelOwes: of campaigns of very different priorities, under windows that give each little at a time, over many spans.
 func TestScriptsOweWhatTheModelOwes(t *testing.T) {
 	testservices.Simulation(t)
-	_, client := newInterpreter(t)
+	_, client := luaredis.New()
 	x := example{quotas: []string{"5/2s log", "20/12s fixed"}, campaigns: []string{"5/s x1 q0 q1", "5/s x1 q0 q1", "5/s x20 q0 q1"}}
 	got := map[string][]int64{}
 	for name, s := range map[string]store{"model": model.NewStore(), "scripts": newLua(t, client)} {

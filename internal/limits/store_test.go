@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"flag"
-	"fmt"
 	"hash/fnv"
 	"net"
 	"testing"
@@ -14,16 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
 const (
-	epoch   = int64(1_790_000_000_000_000)
-	horizon = int64(75_000)
-	quantum = int64(25_000)
-	late    = int64(20_000)
+	epoch   = limitstest.Epoch
+	horizon = limitstest.Horizon
+	quantum = limitstest.Quantum
+	late    = limitstest.Late
+)
+
+var (
+	ask      = limitstest.Ask
+	campaign = limitstest.Campaign
+	windows  = limitstest.Windows
+	rolling  = limitstest.Rolling
 )
 
 // store is what the model and the engine have in common, with the time as an argument.
@@ -197,10 +204,6 @@ func oneRedis(t testing.TB) redis.UniversalClient {
 	return realClient(t)
 }
 
-func ask(c *delivery.Campaign, want int64) delivery.Ask {
-	return delivery.Ask{Campaign: c, Want: want, Horizon: horizon, Quantum: quantum, LateTolerance: late}
-}
-
 // take1 takes for one campaign.
 func take1(s store, now int64, node string, a delivery.Ask) delivery.Granted {
 	return s.Take(now, node, []delivery.Ask{a}).Items[0]
@@ -210,31 +213,4 @@ func take1(s store, now int64, node string, a delivery.Ask) delivery.Granted {
 func settle(s store, now int64, c *delivery.Campaign) int64 {
 	take1(s, now, "settler", ask(c, 0))
 	return now + second
-}
-
-func campaign(rate int64, quotas ...*delivery.Quota) *delivery.Campaign {
-	return &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(rate), Quotas: quotas, PriorityWeight: 1}
-}
-
-func windows(spec ...any) []delivery.Window {
-	var out []delivery.Window
-	for i := 0; i < len(spec); i += 2 {
-		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
-	}
-	return out
-}
-
-// rolling is the largest number of units of the (ascending) events in any stretch of the given length.
-func rolling(events []int64, length int64) int64 {
-	most, from := 0, 0
-	for i, e := range events {
-		if i > 0 && e < events[i-1] {
-			panic(fmt.Sprintf("events out of order at %d", i))
-		}
-		for events[from] <= e-length {
-			from++
-		}
-		most = max(most, i-from+1)
-	}
-	return int64(most)
 }

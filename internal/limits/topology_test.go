@@ -485,7 +485,8 @@ func TestGaugesAreRemovedRatherThanWrong(t *testing.T) {
 	})
 }
 
-// TestIdleQuotasAreReadInTurns: of 400 quotas, one has traffic. It is read each time, the others in turns.
+// TestIdleQuotasAreReadInTurns: of 400 quotas, one has traffic. It is read each time, the others in turns: that a full window is full again at
+// the time of each reading is no traffic.
 func TestIdleQuotasAreReadInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGauged(400)
@@ -493,52 +494,28 @@ func TestIdleQuotasAreReadInTurns(t *testing.T) {
 		left := func(quota int) float64 {
 			return testutil.ToFloat64(g.remaining.WithLabelValues(states[quota].Quota, "1h"))
 		}
-		turn := func() {
-			states[0].Remaining--
-			g.run(1)
-			if n := left(0); n != float64(states[0].Remaining) {
-				t.Fatalf("%v units remain, want %d", n, states[0].Remaining)
+		turns := func(n int) {
+			for range n {
+				for i := range states {
+					states[i].ResetAt = time.Now().UnixMicro()
+				}
+				states[0].Remaining--
+				g.run(1)
+				if n := left(0); n != float64(states[0].Remaining) {
+					t.Fatalf("%v units remain, want %d", n, states[0].Remaining)
+				}
 			}
 		}
-		for range 2 * (stillAfter + 1) {
-			turn()
-		}
+		turns(2 * (stillAfter + 1))
 		g.store.reads = 0
-		for range 40 {
-			turn()
-		}
+		turns(40)
 		if most := 40 * (400/sweepTurns + 1); g.store.reads > most {
 			t.Errorf("%d quotas are read in 40 turns, want at most %d", g.store.reads, most)
 		}
 		states[17].Remaining = 5
-		for range sweepTurns {
-			turn()
-		}
+		turns(sweepTurns)
 		if n := left(17); n != 5 || len(g.Latest()) != 400 {
 			t.Errorf("%v units of a quota with traffic again, %d windows", n, len(g.Latest()))
-		}
-	})
-}
-
-// TestUnusedQuotasAreIdle: the time when a full window is full again is that of each reading. It is no traffic.
-func TestUnusedQuotasAreIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGauged(400)
-		turn := func() {
-			for i := range g.store.states {
-				g.store.states[i].ResetAt = time.Now().UnixMicro()
-			}
-			g.run(1)
-		}
-		for range 2 * (stillAfter + 1) {
-			turn()
-		}
-		g.store.reads = 0
-		for range 40 {
-			turn()
-		}
-		if most := 40 * (400/sweepTurns + 1); g.store.reads > most {
-			t.Errorf("%d quotas are read in 40 turns, want at most %d", g.store.reads, most)
 		}
 	})
 }

@@ -437,24 +437,6 @@ func TestEventualUnitsGoBack(t *testing.T) {
 	}
 }
 
-func TestEventualJobsFitByTheirFirstByte(t *testing.T) {
-	t.Parallel()
-	c := newSoftCluster(t, 1, 1)
-	q := softQuota("", 1_000, time.Second)
-	q.Unit = delivery.UnitBytes
-	c.run(2*time.Second, q, always(1))
-	e := c.daemons[0].e
-	if got := e.Fits(q, []int64{500, 500, 100_000, 1}); got != 3 {
-		t.Errorf("%d jobs fit, want 3: the third begins below the burst", got)
-	}
-	if got := e.Fits(q, []int64{1}); got != 0 {
-		t.Errorf("%d jobs fit after one of 100 s", got)
-	}
-	if got := e.Fits(q, nil); got != 0 {
-		t.Errorf("%d of no jobs fit", got)
-	}
-}
-
 func TestEventualForgets(t *testing.T) {
 	t.Parallel()
 	c := newSoftCluster(t, 1, 1)

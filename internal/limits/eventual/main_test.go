@@ -2,20 +2,13 @@ package eventual
 
 import (
 	"testing"
-	"time"
 
-	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 )
 
-const epoch = int64(1_790_000_000_000_000)
+const epoch = limitstest.Epoch
 
-func windows(spec ...any) []delivery.Window {
-	var out []delivery.Window
-	for i := 0; i < len(spec); i += 2 {
-		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
-	}
-	return out
-}
+var windows = limitstest.Windows
 
 func must(t testing.TB, err error) {
 	t.Helper()

@@ -1,17 +1,43 @@
 package ledger
 
 import (
+	"bytes"
+	"sync"
 	"time"
 
-	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 )
 
-const epoch = int64(1_790_000_000_000_000)
+const epoch = limitstest.Epoch
 
-func windows(spec ...any) []delivery.Window {
-	var out []delivery.Window
-	for i := 0; i < len(spec); i += 2 {
-		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
-	}
-	return out
+var (
+	windows      = limitstest.Windows
+	newMemLedger = limitstest.NewLedger
+	pass         = limitstest.Pass
+)
+
+type (
+	memLedger = limitstest.Ledger
+	memMinute = limitstest.Minute
+)
+
+// storeNow is the store's time in a bubble.
+func storeNow(int) (int64, bool) { return time.Now().UnixMicro(), true }
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }

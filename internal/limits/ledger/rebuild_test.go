@@ -143,7 +143,7 @@ func TestALongRebuildIsDoneOnce(t *testing.T) {
 				open := func() bool {
 					return !slices.ContainsFunc(all, func(d *guarded) bool {
 						n, ok := d.Epoch(0)
-						return !ok || n != l.recorded()
+						return !ok || n != l.Recorded()
 					})
 				}
 				for !open() && time.Since(began) < time.Hour {
@@ -185,7 +185,7 @@ func TestALostAnswerDoesNotProlongARebuild(t *testing.T) {
 		l.lost.Store(2) // the loss is recorded, and then the record is renewed
 		s.flushAll()
 		began := time.Now()
-		d.Lost(0, l.recorded(), false)
+		d.Lost(0, l.Recorded(), false)
 		for open := false; !open && time.Since(began) < time.Minute; _, open = d.Epoch(0) {
 			time.Sleep(50 * time.Millisecond)
 		}

@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/retry"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -27,7 +28,7 @@ import (
 // memStore is one shard with exact windows. As in the real one, an epoch is good only for the process that adopted it. A restore of
 // several quotas takes several steps. A call that was given up may still have been done.
 type memStore struct {
-	caller
+	limitstest.Caller
 	data    memData // under mu, as is process
 	process int
 }
@@ -74,12 +75,12 @@ func (s *memStore) inForce() int64 {
 
 // held is the same, for a test to look at.
 func (s *memStore) held() (n int64) {
-	s.change(func() { n = s.inForce() })
+	s.Change(func() { n = s.inForce() })
 	return n
 }
 
 func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) {
-	err = s.call(ctx, func() error {
+	err = s.Call(ctx, func() error {
 		found = Found{Epoch: s.inForce(), Now: time.Now().UnixMicro()}
 		return nil
 	})
@@ -87,7 +88,7 @@ func (s *memStore) Inspect(ctx context.Context, _ int) (found Found, err error) 
 }
 
 func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
-	return s.call(ctx, func() error {
+	return s.Call(ctx, func() error {
 		if s.data.epoch == epoch {
 			s.data.epoch = 0
 		}
@@ -97,7 +98,7 @@ func (s *memStore) Retire(ctx context.Context, _ int, epoch int64) error {
 
 func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Restored) error {
 	part := func(first bool, what func()) error {
-		return s.call(ctx, func() error {
+		return s.Call(ctx, func() error {
 			if first {
 				s.data.restoring, s.data.restoredIn = epoch, s.process
 			}
@@ -125,7 +126,7 @@ func (s *memStore) Restore(ctx context.Context, _ int, epoch int64, quotas []Res
 }
 
 func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delivery.Quota) (now int64, counted []Counted, err error) {
-	err = s.call(ctx, func() error {
+	err = s.Call(ctx, func() error {
 		if epoch != s.inForce() {
 			return ErrEpoch
 		}
@@ -153,7 +154,7 @@ func (s *memStore) Count(ctx context.Context, _ int, epoch int64, list []*delive
 func (s *memStore) take(
 	ctx context.Context, epoch int64, q *delivery.Quota, want int64,
 ) (n, at int64, err error) {
-	err = s.call(ctx, func() error {
+	err = s.Call(ctx, func() error {
 		if epoch != s.inForce() {
 			return ErrEpoch
 		}
@@ -188,7 +189,7 @@ func (s *memStore) take(
 	return n, at, err
 }
 
-func (s *memStore) flushAll() { s.change(func() { s.data = emptyData() }) }
+func (s *memStore) flushAll() { s.Change(func() { s.data = emptyData() }) }
 
 // guarded is a fence and a writer at work, in a bubble.
 type guarded struct {
@@ -307,8 +308,8 @@ func TestAFreshStoreGrantsAtOnce(t *testing.T) {
 		if n := d.takeAll(s, q, time.Second); n != 10 {
 			t.Errorf("%d of the 10 units that are left", n)
 		}
-		if n, ok := d.Epoch(0); !ok || n == 0 || n != s.held() || n != l.recorded() || n>>53 != 0 {
-			t.Errorf("counts on %d, the store has %d, the ledger %d", n, s.held(), l.recorded())
+		if n, ok := d.Epoch(0); !ok || n == 0 || n != s.held() || n != l.Recorded() || n>>53 != 0 {
+			t.Errorf("counts on %d, the store has %d, the ledger %d", n, s.held(), l.Recorded())
 		}
 		if n := testutil.ToFloat64(d.losses); n != 0 || d.log.String() != "" {
 			t.Errorf("%v losses; told: %s", n, d.log)
@@ -334,7 +335,7 @@ func TestALostDayIsNotGrantedAnew(t *testing.T) {
 				t.Fatalf("%s: %d before", name, before)
 			}
 			time.Sleep(30 * time.Minute)
-			s.change(func() { lose(s) })
+			s.Change(func() { lose(s) })
 			// The short window waits a span.
 			if n := a.takeAll(s, q, 59*time.Second) + b.takeAll(s, q, 500*time.Millisecond); n != 0 {
 				t.Errorf("%s: %d units within a minute of the loss", name, n)
@@ -343,7 +344,7 @@ func TestALostDayIsNotGrantedAnew(t *testing.T) {
 			if n := a.takeAll(s, q, 5*time.Minute); n != 300 {
 				t.Errorf("%s: %d units of the day after the loss, want the 300 that were left", name, n)
 			}
-			record := l.recorded()
+			record := l.Recorded()
 			for _, d := range []*guarded{a, b} {
 				if n, ok := d.Epoch(0); !ok || n != record && d == a {
 					t.Errorf("%s: counts on %d (%v), the ledger on %d", name, n, ok, record)
@@ -374,7 +375,7 @@ func TestSlotsOfLostDataPassFirst(t *testing.T) {
 			}
 		}
 		lost := time.Now()
-		s.change(func() { s.data = emptyData() })
+		s.Change(func() { s.data = emptyData() })
 		for s.held() == 0 {
 			for _, d := range []*guarded{a, b} {
 				_, _, _ = d.take(t.Context(), s, q, 1)
@@ -390,7 +391,7 @@ func TestSlotsOfLostDataPassFirst(t *testing.T) {
 func TestNothingIsGrantedWhileTheLedgerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, q := newMemLedger(), newMemStore(), daily()
-		l.fail(errors.New("no such host"))
+		l.Fail(errors.New("no such host"))
 		d := newGuarded("a", l, s, []*delivery.Quota{q})
 		defer d.stop()
 		if n := d.takeAll(s, q, 10*time.Second); n != 0 {
@@ -399,7 +400,7 @@ func TestNothingIsGrantedWhileTheLedgerIsAway(t *testing.T) {
 		if n := testutil.ToFloat64(d.closed); n != 1 {
 			t.Errorf("%v shards recovering", n)
 		}
-		l.fail(nil)
+		l.Fail(nil)
 		if n := d.takeAll(s, q, 2*time.Second); n != 100 {
 			t.Errorf("%d units", n)
 		}
@@ -415,7 +416,7 @@ func TestNothingIsGrantedWhileTheLedgerIsAway(t *testing.T) {
 func TestACatalogThatIsNotLoadedRestoresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newMemLedger(), newMemStore()
-		l.epochs[0] = 77
+		l.Epochs[0] = delivery.Incarnation{Epoch: 77}
 		d := newGuarded("a", l, s, nil)
 		defer d.stop()
 		time.Sleep(5 * time.Second)
@@ -474,16 +475,16 @@ func crashAt(t *testing.T, fresh bool, k int, after bool) {
 	l, s, q := newMemLedger(), newMemStore(), daily()
 	used := int64(0)
 	if !fresh {
-		l.epochs[0], s.data.epoch = 77, 55
+		l.Epochs[0], s.data.epoch = delivery.Incarnation{Epoch: 77}, 55
 		used = 450
-		l.usage[memMinute{"old", "q", time.Now().UnixMicro()/ledgerMinute - 90}] = used
+		l.Used[memMinute{Node: "old", Quota: "q", Minute: time.Now().UnixMicro()/ledgerMinute - 90}] = used
 	}
 	c := &stumbler{left: k, after: after}
-	l.step, s.step = c.step, c.step
+	l.Step, s.Step = c.step, c.step
 	first := newGuarded("a", l, s, []*delivery.Quota{q})
 	time.Sleep(time.Second)
 	first.stop()
-	l.step, s.step = nil, nil
+	l.Step, s.Step = nil, nil
 	second := newGuarded("b", l, s, []*delivery.Quota{q})
 	defer second.stop()
 	began := time.Now()
@@ -500,9 +501,9 @@ func crashAt(t *testing.T, fresh bool, k int, after bool) {
 		t.Errorf("fresh %v, step %d, after %v: took %v", fresh, k, after, took)
 	}
 	n, _ := second.Epoch(0)
-	if n != l.recorded() || n != s.held() {
+	if n != l.Recorded() || n != s.held() {
 		t.Errorf("fresh %v, step %d, after %v: counts on %d, the ledger on %d, the store has %d", fresh, k, after, n,
-			l.recorded(), s.held())
+			l.Recorded(), s.held())
 	}
 	time.Sleep(2 * time.Minute)
 	if n := second.takeAll(s, q, 10*time.Minute); n != 500-used {
@@ -513,21 +514,21 @@ func crashAt(t *testing.T, fresh bool, k int, after bool) {
 func TestOneOfManyRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, q := newMemLedger(), newMemStore(), daily()
-		l.epochs[0] = 77
+		l.Epochs[0] = delivery.Incarnation{Epoch: 77}
 		var all []*guarded
 		for i := range 8 {
 			all = append(all, newGuarded(fmt.Sprint(i), l, s, []*delivery.Quota{q}))
 		}
-		s.change(func() { s.delay = func() time.Duration { return 5 * time.Millisecond } })
+		s.Change(func() { s.Delay = func() time.Duration { return 5 * time.Millisecond } })
 		time.Sleep(5 * time.Second)
 		for _, d := range all {
-			if n, ok := d.Epoch(0); !ok || n != l.recorded() {
-				t.Errorf("counts on %d, the ledger on %d", n, l.recorded())
+			if n, ok := d.Epoch(0); !ok || n != l.Recorded() {
+				t.Errorf("counts on %d, the ledger on %d", n, l.Recorded())
 			}
 			d.stop()
 		}
-		if n := s.data.restores[l.recorded()]; n != 1 || len(l.causes) != 1 {
-			t.Errorf("%d windows put in place, %d epochs recorded", n, len(l.causes))
+		if n := s.data.restores[l.Recorded()]; n != 1 || len(l.Causes[0]) != 1 {
+			t.Errorf("%d windows put in place, %d epochs recorded", n, len(l.Causes[0]))
 		}
 	})
 }
@@ -539,63 +540,16 @@ func TestAWinnerThatDiesIsReplacedAfterAWhile(t *testing.T) {
 		defer d.stop()
 		d.takeAll(s, q, time.Second)
 		s.flushAll()
-		l.change(func() { l.epochs[0] = 99 }) // somebody who is not heard of again
+		l.Change(func() { l.Epochs[0] = delivery.Incarnation{Epoch: 99} }) // somebody who is not heard of again
 		d.takeAll(s, q, 4900*time.Millisecond)
 		if _, ok := d.Epoch(0); ok {
 			t.Error("open before its time")
 		}
 		time.Sleep(1400 * time.Millisecond)
-		if n, ok := d.Epoch(0); !ok || n != l.recorded() || n == 99 {
-			t.Errorf("counts on %d (%v), the ledger on %d", n, ok, l.recorded())
+		if n, ok := d.Epoch(0); !ok || n != l.Recorded() || n == 99 {
+			t.Errorf("counts on %d (%v), the ledger on %d", n, ok, l.Recorded())
 		}
 	})
-}
-
-// TestTwoPrimariesDoNotGrantTwice: a daemon goes on with a server that others have given up. The daemon grants twice for the seconds
-// until it reads the new epoch, or for confirmedFor if it is cut off.
-func TestTwoPrimariesDoNotGrantTwice(t *testing.T) {
-	testservices.Simulation(t)
-	const limit = 1_500_000 // less than the two take in 40 minutes
-	for name, tc := range map[string]struct {
-		cutOff bool // the daemon's writes fail
-		twice  int64
-	}{"heard": {false, 10_000}, "cut off": {true, 150_000}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, first, second := newMemLedger(), newMemStore(), newMemStore()
-				quotas := []*delivery.Quota{{ID: "q", Revision: 1, Windows: windows(limit, 24*time.Hour)}}
-				rates := func(in time.Duration) map[string]int64 { return map[string]int64{"q": 2 * in.Milliseconds()} }
-				old := newRated("old", l, first, quotas, rates)
-				used := old.takeAll(first, quotas[0], 3*time.Minute)
-				fresh := newRated("fresh", l, second, quotas, rates)
-				old.dead.Store(tc.cutOff)
-				var both sync.WaitGroup
-				var more [2]int64
-				for i, d := range []*guarded{old, fresh} {
-					store := []*memStore{first, second}[i]
-					both.Go(func() {
-						for range 40 * 60 * 2 {
-							n, _, _ := d.take(context.Background(), store, quotas[0], 500)
-							more[i] += n
-							time.Sleep(500 * time.Millisecond)
-						}
-					})
-				}
-				both.Wait()
-				if tc.cutOff && (more[0] == 0 || more[0] > tc.twice) {
-					t.Errorf("the daemon that was cut off took %d units, want at most %d", more[0], tc.twice)
-				}
-				if !tc.cutOff && more[0] < limit/4 { // it stands still, or goes on where the others are
-					t.Errorf("the daemon that was told of the others' data took %d units", more[0])
-				}
-				if used += more[0] + more[1]; used > limit+tc.twice {
-					t.Errorf("%d units of %d", used, limit)
-				}
-				old.stop()
-				fresh.stop()
-			})
-		})
-	}
 }
 
 // TestShortWindowsWaitForAllDaemons: a daemon takes from a server that others have given up until it reads the new epoch, up to a second
@@ -648,7 +602,7 @@ func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newMemLedger(), newMemStore()
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(500, 24*time.Hour)}
-		l.epochs[0] = 77
+		l.Epochs[0] = delivery.Incarnation{Epoch: 77}
 		a := newGuarded("a", l, &lateStore{s, 20 * time.Second}, []*delivery.Quota{q})
 		defer a.stop()
 		time.Sleep(4 * time.Second) // a has read the ledger
@@ -661,8 +615,8 @@ func TestARestoreThatComesTooLateIsNotCountedOn(t *testing.T) {
 		if n := a.takeAll(s, q, time.Minute); n != 0 {
 			t.Errorf("%d units of what was used up, from a ledger read long ago", n)
 		}
-		if n, ok := a.Epoch(0); !ok || n != l.recorded() || n != s.held() {
-			t.Errorf("counts on %d (%v), the ledger on %d, the store has %d", n, ok, l.recorded(), s.held())
+		if n, ok := a.Epoch(0); !ok || n != l.Recorded() || n != s.held() {
+			t.Errorf("counts on %d (%v), the ledger on %d, the store has %d", n, ok, l.Recorded(), s.held())
 		}
 	})
 }
@@ -713,8 +667,8 @@ func (w *wild) roll(n int64) int64 {
 
 func (w *wild) run() string {
 	w.ledger, w.store, w.granted = newMemLedger(), newMemStore(), map[string][]Dated{}
-	w.ledger.slow(func() time.Duration { return time.Duration(w.roll(int64(w.slow) + 1)) })
-	w.store.delay = func() time.Duration { return time.Duration(w.roll(int64(w.slow)/2 + 1)) }
+	w.ledger.Delay = func() time.Duration { return time.Duration(w.roll(int64(w.slow) + 1)) }
+	w.store.Delay = func() time.Duration { return time.Duration(w.roll(int64(w.slow)/2 + 1)) }
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
@@ -777,15 +731,15 @@ func (w *wild) havoc(ctx context.Context) {
 		switch how {
 		case 6: // not amid a recovery
 			_ = retry.Sleep(ctx, 15*time.Second)
-			backup = w.ledger.clone()
+			backup = w.ledger.Clone()
 		case 7: // what was lost is written again within some seconds, if the store is not lost as well
 			_ = retry.Sleep(ctx, 15*time.Second)
 			if backup != nil {
-				w.ledger.restore(backup)
+				w.ledger.Restore(backup)
 				_ = retry.Sleep(ctx, 15*time.Second)
 			}
 		}
-		w.store.change(func() {
+		w.store.Change(func() {
 			s := w.store
 			if how > 1 && how < 6 {
 				left[s.process] = s.data
@@ -809,9 +763,9 @@ func (w *wild) havoc(ctx context.Context) {
 			}
 		})
 		if w.roll(4) == 0 {
-			w.ledger.fail(errors.New("away"))
+			w.ledger.Fail(errors.New("away"))
 			_ = retry.Sleep(ctx, time.Duration(w.roll(int64(20*time.Second))))
-			w.ledger.fail(nil)
+			w.ledger.Fail(nil)
 		}
 	}
 }
@@ -837,13 +791,13 @@ func exceeded(q *delivery.Quota, granted []Dated) string {
 
 // heals reports whether grants go on when all is quiet.
 func (w *wild) heals() string {
-	w.ledger.fail(nil)
+	w.ledger.Fail(nil)
 	d := newGuarded("last", w.ledger, w.store, w.quotas)
 	defer d.stop()
 	time.Sleep(40 * time.Second)
 	n, ok := d.Epoch(0)
-	if !ok || n != w.ledger.recorded() || n != w.store.held() {
-		return fmt.Sprintf("counts on %d (%v), the ledger on %d, the store has %d: %s", n, ok, w.ledger.recorded(),
+	if !ok || n != w.ledger.Recorded() || n != w.store.held() {
+		return fmt.Sprintf("counts on %d (%v), the ledger on %d, the store has %d: %s", n, ok, w.ledger.Recorded(),
 			w.store.held(), d.log)
 	}
 	time.Sleep(10 * time.Minute)
@@ -858,10 +812,10 @@ func (w *wild) heals() string {
 // twice until it gives up.
 func TestServersThatPartAndMeet(t *testing.T) {
 	testservices.Simulation(t)
-	testservices.Few(t, 3, func(rt *rapid.T) {
+	partAndMeet := func(rt *rapid.T, first bool) {
 		const perSecond, limit = 20, 100_000
 		parts := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 3).Draw(rt, "how long")
-		cut := rapid.SliceOfN(rapid.Bool(), len(parts), len(parts)).Draw(rt, "cut off")
+		cut := append([]bool{first}, rapid.SliceOfN(rapid.Bool(), 2, 2).Draw(rt, "cut off")...)
 		begins := rapid.IntRange(1, 300).Draw(rt, "begins")
 		used, twice, quiet := int64(0), int64(0), ""
 		synctest.Test(t, func(*testing.T) {
@@ -919,7 +873,10 @@ func TestServersThatPartAndMeet(t *testing.T) {
 		if quiet != "" {
 			rt.Fatal(quiet)
 		}
-	})
+	}
+	for name, first := range map[string]bool{"heard": false, "cut off": true} {
+		t.Run(name, func(t *testing.T) { testservices.Few(t, 2, func(rt *rapid.T) { partAndMeet(rt, first) }) })
+	}
 }
 
 // TestARestoredDatabaseMakesNothingForgotten: the ledger is one from before the store's last loss, and lacks what was used between. The
@@ -934,30 +891,30 @@ func TestARestoredDatabaseMakesNothingForgotten(t *testing.T) {
 		defer other.stop()
 		used := d.takeAll(s, q, time.Second)
 		time.Sleep(2 * time.Second)
-		backup, before := l.clone(), l.recorded()
+		backup, before := l.Clone(), l.Recorded()
 		time.Sleep(20 * time.Minute)
 		used += d.takeAll(s, q, time.Second)
 		time.Sleep(3 * time.Second)
-		s.change(func() { s.process++ })
+		s.Change(func() { s.process++ })
 		time.Sleep(time.Second)
 		used += d.takeAll(s, q, 5*time.Second)
 		if used != 2500 {
 			t.Fatalf("%d units were used", used)
 		}
-		l.restore(backup)
+		l.Restore(backup)
 		for _, lost := range []bool{false, true} {
 			if lost {
-				s.change(func() { s.process++ })
+				s.Change(func() { s.process++ })
 			}
 			if n := d.takeAll(s, q, 30*time.Second) + other.takeAll(s, q, 30*time.Second); n != 0 {
 				t.Errorf("%d units more, lost: %t", n, lost)
 			}
-			if after := l.total("q"); after != used {
+			if after := l.Total("q"); after != used {
 				t.Errorf("%d units in the ledger, %d were used, lost: %t", after, used, lost)
 			}
 		}
-		if l.recorded() == before || l.recorded() != s.held() {
-			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.recorded(), s.held(), before)
+		if l.Recorded() == before || l.Recorded() != s.held() {
+			t.Errorf("%d is recorded, the store holds %d, the backup %d", l.Recorded(), s.held(), before)
 		}
 	})
 }

@@ -42,10 +42,10 @@ func (x *loss) run() {
 	lost := time.Now().Add(200 * time.Second)
 	time.AfterFunc(200*time.Second-x.away, func() {
 		if x.away > 0 {
-			l.fail(errors.New("away"))
+			l.Fail(errors.New("away"))
 		}
 	})
-	time.AfterFunc(202*time.Second, func() { l.fail(nil) })
+	time.AfterFunc(202*time.Second, func() { l.Fail(nil) })
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for i, d := range list {
@@ -70,16 +70,16 @@ func (x *loss) run() {
 	}
 	all.Wait()
 	time.Sleep(time.Until(lost))
-	s.change(func() { s.data = emptyData(); s.err = errors.New("down") })
+	s.Change(func() { s.data = emptyData(); s.Err = errors.New("down") })
 	time.Sleep(x.down)
-	s.change(func() { s.err = nil })
+	s.Change(func() { s.Err = nil })
 	for _, d := range list[x.killed:] {
 		_, _, _ = d.take(context.Background(), s, quotas[0], 0)
 	}
 	time.Sleep(30 * time.Second)
 	last := newRated("last", l, s, quotas, rates)
 	time.Sleep(30 * time.Second)
-	s.change(func() {
+	s.Change(func() {
 		for _, u := range s.data.windows["q"][month] {
 			x.sum += u.Units
 		}
@@ -188,7 +188,7 @@ func TestUnitsThatGoBackAreSubtractedOnce(t *testing.T) {
 func TestWithoutTheLedgerClosedQuotasStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newMemLedger()
-		l.epochs[0] = 1
+		l.Epochs[0] = delivery.Incarnation{Epoch: 1}
 		o := Options{
 			Records: l, Node: "n", Shards: 1, Now: storeNow, Quotas: func() []*delivery.Quota { return nil }, Registerer: prometheus.NewRegistry(),
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -43,19 +44,19 @@ func crashes(t *testing.T, begin, starting time.Duration, seconds int) {
 		}
 		d.kill()
 	}
-	if n := l.total("q"); n < used-2*perSecond || n > used {
+	if n := l.Total("q"); n < used-2*perSecond || n > used {
 		t.Errorf("right after the crashes %d used, %d in the ledger", used, n)
 	}
 	d := newGuarded("last", l, s, quotas) // it sends nothing
 	defer d.stop()
 	time.Sleep(6 * time.Minute)
-	if n := l.total("q"); n != used {
+	if n := l.Total("q"); n != used {
 		t.Errorf("%d used, %d in the ledger", used, n)
 	}
 	s.flushAll()
 	used += d.takeAll(s, quotas[0], 15*time.Second)
 	sum := int64(0)
-	s.change(func() {
+	s.Change(func() {
 		for _, u := range s.data.windows["q"][30*24*time.Hour] {
 			sum += u.Units
 		}
@@ -76,10 +77,10 @@ func TestPruningKeepsTheLongestWindow(t *testing.T) {
 			d := newGuarded("n", l, newMemStore(), []*delivery.Quota{q})
 			time.Sleep(3*time.Hour + time.Minute)
 			d.stop()
-			if n := len(l.pruned); n < 3 || n > 4 {
+			if n := len(l.Pruned); n < 3 || n > 4 {
 				t.Errorf("pruned %d times in three hours", n)
 			}
-			if last := l.pruned[len(l.pruned)-1]; time.Now().UnixMicro()/ledgerMinute-last < int64(tc.kept/time.Minute) ||
+			if last := l.Pruned[len(l.Pruned)-1]; time.Now().UnixMicro()/ledgerMinute-last < int64(tc.kept/time.Minute) ||
 				time.Now().UnixMicro()/ledgerMinute-last > int64((tc.kept+2*time.Hour)/time.Minute) {
 				t.Errorf("%v: pruned before %d minutes ago", tc.span, time.Now().UnixMicro()/ledgerMinute-last)
 			}
@@ -102,7 +103,7 @@ func TestPruningDelaysNoTurn(t *testing.T) {
 		defer d.stop()
 		d.takeAll(s, q, 40*time.Second)
 		var joined, written int64
-		l.change(func() { joined, written = l.takers["n"].At, l.until.At })
+		l.Change(func() { joined, written = l.Joined[limitstest.Node{Name: "n"}].At, l.Written[0].At })
 		if now := time.Now().UnixMicro(); now-joined > 2*second || now-written > 4*second {
 			t.Errorf("the daemon said %d s ago that it goes on, and wrote %d s ago", (now-joined)/second, (now-written)/second)
 		}
@@ -142,7 +143,10 @@ func TestAStoreThatHangsIsLogged(t *testing.T) {
 // TestAShardThatIsDownIsLoggedOnce, though what others have counted is written.
 func TestAShardThatIsDownIsLoggedOnce(t *testing.T) {
 	l, s, log := newMemLedger(), newMemStore(), &journal{}
-	l.epochs[0], l.epochs[1], l.causes, s.data.epoch = 7, 7, []string{delivery.CauseFirst}, 7
+	s.data.epoch = 7
+	for shard := range 2 {
+		l.Epochs[shard], l.Causes[shard] = delivery.Incarnation{Epoch: 7}, []string{delivery.CauseFirst}
+	}
 	quotas := []*delivery.Quota{{ID: "a", Windows: windows(10, time.Hour)}, {ID: "b", Shard: 1, Windows: windows(10, time.Hour)}}
 	g := NewFence(Options{
 		Records: l, Node: "n", Quotas: func() []*delivery.Quota { return quotas }, Now: storeNow, Shards: 2,

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -404,7 +405,7 @@ func TestPolicyOfACampaign(t *testing.T) {
 func TestSharesOfARate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		r := drawRate(rt)
+		r := limitstest.DrawRate(rt)
 		k, w := rapid.Int64Range(1, 64).Draw(rt, "daemons"), rapid.Int64Range(1, 1000).Draw(rt, "weight")
 		s := shareOf(r, k, w)
 		if s.Zero() {
@@ -580,6 +581,14 @@ func TestChargesAndRefunds(t *testing.T) {
 	f.Refund(list[0].Grant()) // too late: it has been charged
 	if got := f.Spent(); got != nil {
 		t.Errorf("left over: %v", got)
+	}
+	more := drain(f, now+20*second, now+21*second, c)
+	f.Unspent(slices.Concat(f.Spent()...))
+	for _, g := range more { // while others that were charged are still in the span
+		f.Refund(g.Grant())
+	}
+	if got := f.Spent(); len(more) == 0 || got != nil {
+		t.Errorf("%d grants were given back, and yet %v are charged", len(more), got)
 	}
 }
 
@@ -775,36 +784,5 @@ func TestTheExampleOfAnOutageIsTrue(t *testing.T) {
 	}
 	if played != 3 {
 		t.Errorf("%d policies", played)
-	}
-}
-
-// TestWhatIsGivenBackIsNotCharged: also after a try to charge it that failed, as each does in an outage.
-func TestWhatIsGivenBackIsNotCharged(t *testing.T) {
-	testservices.Simulation(t)
-	t.Parallel()
-	q := localShare(windows(100_000, 10*time.Second))
-	c := campaign(100, q)
-	o := newOutage(t, 1, 20*time.Second)
-	o.add(t, 0, c)
-	o.run(o.down + 3*second)
-	d := o.daemons[0]
-	now := o.down + 3*second + quantum
-	d.f.Spent()
-	a := ask(c, 5)
-	a.LastGranted, a.Horizon = d.feeds[0].held, d.feeds[0].horizon
-	var g delivery.Granted
-	for ; g.Units == 0; now += quantum {
-		if !d.f.Grant(now, &a, &g) {
-			t.Fatal("not granted")
-		}
-	}
-	for _, list := range d.f.Spent() {
-		d.f.Unspent(list)
-	}
-	d.f.Refund(delivery.Grant{Units: g.Units, First: g.First, Rate: g.Rate, Revision: g.Revision, GrantedAt: g.GrantedAt, From: g.From})
-	for _, list := range d.f.Spent() {
-		for _, c := range list {
-			t.Errorf("%d units are charged of %d that were given back", c.Units, g.Units)
-		}
 	}
 }

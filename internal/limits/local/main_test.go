@@ -1,72 +1,28 @@
 package local
 
 import (
-	"fmt"
-	"time"
-
-	"pgregory.net/rapid"
-
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
 const (
-	epoch   = int64(1_790_000_000_000_000)
-	horizon = int64(75_000)
-	quantum = int64(25_000)
-	late    = int64(20_000)
+	epoch   = limitstest.Epoch
+	horizon = limitstest.Horizon
+	quantum = limitstest.Quantum
+	late    = limitstest.Late
 	second  = int64(1_000_000)
 )
 
-func ask(c *delivery.Campaign, want int64) delivery.Ask {
-	return delivery.Ask{Campaign: c, Want: want, Horizon: horizon, Quantum: quantum, LateTolerance: late}
-}
-
-func campaign(rate int64, quotas ...*delivery.Quota) *delivery.Campaign {
-	return &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(rate), Quotas: quotas, PriorityWeight: 1}
-}
-
-func windows(spec ...any) []delivery.Window {
-	var out []delivery.Window
-	for i := 0; i < len(spec); i += 2 {
-		out = append(out, delivery.Window{Limit: int64(spec[i].(int)), Span: spec[i+1].(time.Duration), Algorithm: "sliding"})
-	}
-	return out
-}
+var (
+	ask      = limitstest.Ask
+	campaign = limitstest.Campaign
+	windows  = limitstest.Windows
+	rolling  = limitstest.Rolling
+)
 
 // settle makes the campaign's timeline and lets the phase of its first slot pass.
 func settle(s *model.Store, now int64, c *delivery.Campaign) int64 {
 	s.Take(now, "settler", []delivery.Ask{ask(c, 0)})
 	return now + second
-}
-
-// rolling is the largest number of units of the (ascending) events in any stretch of the given length.
-func rolling(events []int64, length int64) int64 {
-	most, from := 0, 0
-	for i, e := range events {
-		if i > 0 && e < events[i-1] {
-			panic(fmt.Sprintf("events out of order at %d", i))
-		}
-		for events[from] <= e-length {
-			from++
-		}
-		most = max(most, i-from+1)
-	}
-	return int64(most)
-}
-
-func drawRate(rt *rapid.T) delivery.Rate {
-	r := rapid.SampledFrom([]struct {
-		micros int64
-		per    time.Duration
-	}{
-		{0, time.Second}, {1_000_000, time.Hour}, {1_000_000, time.Second}, {2_500_000, time.Second}, {2_310_000, time.Second},
-		{10_000_000, time.Second}, {40_000_000, time.Second}, {150_000_000, time.Minute}, {150_000_000, time.Second},
-		{1_000_000_000, time.Second}, {33_333_333_333, time.Second}, {250_000_000_000, time.Second}, {1_000_000, 24 * 366 * time.Hour},
-	}).Draw(rt, "rate")
-	rate, err := delivery.NewRate(r.micros, r.per)
-	if err != nil {
-		rt.Fatal(err)
-	}
-	return rate
 }
