@@ -136,16 +136,43 @@ func TestAClaimHoldsOthersOff(t *testing.T) {
 	}
 }
 
-// A lease that was made and whose answer was lost is the daemon's own when it asks again.
-func TestALostAnswer(t *testing.T) {
-	r := newRig(t, &destination{}, servers{connect(t, testservices.RedisAddr(t))}, rigOptions{prefix: prefix()})
-	s, i := r.shards[0], idOf("c", "a", "")
-	lost := newEntry(leaseEntry, i, r.token(), time.Minute)
-	for name, e := range map[string]*entry{"repeated as it was": lost, "by a new token": newEntry(leaseEntry, i, r.token(), time.Minute)} {
-		for _, e := range []*entry{lost, e} {
-			if answers, err := execute(t.Context(), s.client, s.tag, s.node, []*entry{e}); err != nil || answers[0] != leased {
-				t.Fatalf("%s: %d, %v", name, answers, err)
-			}
+// A lease that was made and whose answer was lost is the daemon's own when it asks again; a release that comes late does
+// not undo a newer lease.
+func TestLostAnswersAndLateReleases(t *testing.T) {
+	shared := connect(t, testservices.RedisAddr(t))
+	o := rigOptions{prefix: prefix()}
+	one, two := newRig(t, &destination{}, servers{shared}, o), newRig(t, &destination{}, servers{shared}, o)
+	i := idOf("c", "a", "")
+	call := func(r *rig, e *entry) int64 {
+		t.Helper()
+		s := r.shards[0]
+		answers, err := execute(t.Context(), s.client, s.tag, s.node, []*entry{e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers[0]
+	}
+	lost := newEntry(leaseEntry, i, one.token(), time.Minute)
+	again := newEntry(leaseEntry, i, one.token(), time.Minute)
+	for name, step := range map[string]*entry{"first": lost, "repeated as it was": lost, "by a new token": again} {
+		if a := call(one, step); a != leased {
+			t.Fatalf("%s: %d", name, a)
+		}
+	}
+	call(one, again)
+	call(one, newEntry(releaseEntry, i, lost.token, 0))
+	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a <= 0 || a > time.Minute.Milliseconds() {
+		t.Errorf("a late release undid the lease: %d", a)
+	}
+	call(one, newEntry(releaseEntry, i, again.token, 0))
+	if a := call(two, newEntry(leaseEntry, i, two.token(), time.Minute)); a != leased {
+		t.Errorf("released: %d", a)
+	}
+	call(one, newEntry(markEntry, i, "", time.Minute))
+	call(one, newEntry(releaseEntry, i, again.token, 0))
+	for _, r := range []*rig{one, two} {
+		if a := call(r, newEntry(leaseEntry, i, r.token(), time.Minute)); a != delivered {
+			t.Errorf("marked: %d", a)
 		}
 	}
 }

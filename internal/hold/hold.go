@@ -137,8 +137,8 @@ func Of(e Evidence) Answer {
 }
 
 func (e *Evidence) find() Answer {
-	for _, look := range []func() (Answer, bool){e.row, e.schedule, e.outside, e.quota, e.reported} {
-		if a, found := look(); found {
+	for _, look := range []func() Answer{e.row, e.schedule, e.outside, e.quota, e.reported} {
+		if a := look(); a.Cause != None {
 			return a
 		}
 	}
@@ -146,38 +146,38 @@ func (e *Evidence) find() Answer {
 }
 
 // row looks for what only a change of the row, of the configuration or of what runs ends.
-func (e *Evidence) row() (a Answer, found bool) {
+func (e *Evidence) row() (a Answer) {
 	c := e.Campaign
 	switch {
 	case c.Invalid != "":
-		return Answer{Cause: Invalid, detail: c.Invalid}, true
+		return Answer{Cause: Invalid, detail: c.Invalid}
 	case c.Status == delivery.StatusCancelled:
-		return Answer{Cause: Cancelled}, true
+		return Answer{Cause: Cancelled}
 	case c.Status == delivery.StatusCompleted:
-		return Answer{Cause: Completed}, true
+		return Answer{Cause: Completed}
 	case c.Ended(e.Now):
-		return Answer{Cause: Ended, Since: c.EndsAt}, true
+		return Answer{Cause: Ended, Since: c.EndsAt}
 	case c.Status == delivery.StatusPaused:
-		return Answer{Cause: Paused, Until: c.PausedUntil}, true
+		return Answer{Cause: Paused, Until: c.PausedUntil}
 	case c.Rate.Zero():
-		return Answer{Cause: Rate}, true
+		return Answer{Cause: Rate}
 	case e.SinkFault != "":
-		return Answer{Cause: Sink, detail: e.SinkFault}, true
+		return Answer{Cause: Sink, detail: e.SinkFault}
 	case e.Board != nil && e.Board.Stuck == Refused:
-		return Answer{Cause: Refused, sink: e.Sink}, true
+		return Answer{Cause: Refused, sink: e.Sink}
 	case e.Board != nil && e.Board.Daemons == 0:
-		return Answer{Cause: Daemons}, true
+		return Answer{Cause: Daemons}
 	case e.Board != nil && !e.Board.Kafka.IsZero():
-		return Answer{Cause: Kafka, Since: e.Board.Kafka}, true
+		return Answer{Cause: Kafka, Since: e.Board.Kafka}
 	}
-	return a, false
+	return a
 }
 
 // schedule looks for what the passing of time ends.
-func (e *Evidence) schedule() (a Answer, found bool) {
+func (e *Evidence) schedule() (a Answer) {
 	c := e.Campaign
 	if c.Active(e.Now) {
-		return a, false
+		return a
 	}
 	a.Cause, a.Until = Hours, e.Now
 	if e.Now.Before(c.StartsAt) {
@@ -186,11 +186,11 @@ func (e *Evidence) schedule() (a Answer, found bool) {
 	if !c.Hours.Active(a.Until) {
 		a.Until = c.Hours.NextChange(a.Until)
 	}
-	return a, true
+	return a
 }
 
 // outside looks at the sink and the store.
-func (e *Evidence) outside() (a Answer, found bool) {
+func (e *Evidence) outside() (a Answer) {
 	for _, g := range e.Gates {
 		if g.Sink != e.Sink {
 			continue
@@ -199,18 +199,18 @@ func (e *Evidence) outside() (a Answer, found bool) {
 		if g.Until.After(e.Now.Add(soon)) && g.Cause == delivery.GateThrottled {
 			a.Until = g.Until
 		}
-		return a, true
+		return a
 	}
 	if b := e.Board; b != nil && b.Stuck == Gate && b.Backlog.Total() > 0 {
 		left := b.Backlog.Total() - b.Backlog.InFlight - b.Early
 		if left <= 0 || b.Held == Gate && left <= int64(b.Daemons) { // each daemon tries one now and then
-			return Answer{Cause: Gate, destination: b.Destination}, true
+			return Answer{Cause: Gate, destination: b.Destination}
 		}
 	}
 	if e.unanswered() {
-		return Answer{Cause: Store}, true
+		return Answer{Cause: Store}
 	}
-	return a, false
+	return a
 }
 
 // unanswered reports whether the campaign waits for a store that does not answer.
@@ -252,7 +252,7 @@ func SinkFault(name string) string {
 }
 
 // quota looks for the window of a quota that nothing remains of for the longest time. A campaign without a job that could go needs none.
-func (e *Evidence) quota() (a Answer, found bool) {
+func (e *Evidence) quota() (a Answer) {
 	for _, q := range e.Campaign.Quotas {
 		if !e.binds(q) {
 			continue
@@ -278,37 +278,37 @@ func (e *Evidence) quota() (a Answer, found bool) {
 					continue
 				}
 			}
-			if !found || next.Until.IsZero() || !a.Until.IsZero() && next.Until.After(a.Until) {
-				a, found = next, true
+			if a.Cause == None || next.Until.IsZero() || !a.Until.IsZero() && next.Until.After(a.Until) {
+				a = next
 			}
 		}
 	}
 	if e.Board != nil && e.Board.Backlog.Total() <= e.Board.Early {
-		return Answer{}, false
+		return Answer{}
 	}
-	return a, found
+	return a
 }
 
 // reported looks at what the daemons report, and at what remains when nothing else explains that nothing is sent.
-func (e *Evidence) reported() (a Answer, found bool) {
+func (e *Evidence) reported() (a Answer) {
 	b := e.Board
 	if b == nil {
-		return a, false
+		return a
 	}
 	if n := len(b.Unread); n > 0 && n == len(b.Lanes) {
-		return Answer{Cause: Unreadable, lanes: b.Unread}, true
+		return Answer{Cause: Unreadable, lanes: b.Unread}
 	}
 	if b.Stuck == Failing {
-		return Answer{Cause: b.Stuck, sink: e.Sink}, true
+		return Answer{Cause: b.Stuck, sink: e.Sink}
 	}
 	if b.Backlog.Total() <= b.Early {
-		return a, false
+		return a
 	}
 	if left := b.Turn.Sub(e.Now); left > soon && (b.Idle+left >= e.patience() || b.Held == Turn) { // to the end of the wait
-		return Answer{Cause: Turn, Until: b.Turn}, true
+		return Answer{Cause: Turn, Until: b.Turn}
 	}
 	if b.Idle < e.patience() {
-		return a, false
+		return a
 	}
 	a = Answer{Cause: Stalled, Since: e.Now.Add(-b.Idle), lanes: b.Lanes, read: b.LanesRead}
 	switch {
@@ -321,7 +321,7 @@ func (e *Evidence) reported() (a Answer, found bool) {
 	case b.InMemory == 0 && len(b.Lanes) > 0:
 		a.Cause = Lane
 	}
-	return a, true
+	return a
 }
 
 // patience is how long nothing may have been sent by a campaign that nothing holds.

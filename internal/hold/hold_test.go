@@ -131,6 +131,10 @@ func TestEveryCause(t *testing.T) {
 			e.Windows["provider"][0].Remaining, e.Windows["provider"][0].FreeAt = 0, in(20*time.Second).UnixMicro()
 			e.Windows["provider"][1].Remaining, e.Windows["provider"][1].FreeAt = 0, in(40*time.Minute).UnixMicro()
 		}, Quota, in(40 * time.Minute), "its quota provider is used up until 2026-11-20T12:40:00Z: its window is 15750/1h", "pacer quota set provider --window"},
+		"quota, where no daemon says that anything waits": {func(e *Evidence) {
+			e.Board = nil
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: in(time.Minute).UnixMicro()}
+		}, Quota, in(time.Minute), "its quota provider is used up", "pacer quota set provider"},
 		"quota of nothing": {func(e *Evidence) {
 			e.Campaign.Quotas[0].Windows[0].Limit, e.Windows["provider"][0].Remaining = 0, 0
 			e.Windows["provider"][1].Remaining, e.Windows["provider"][1].FreeAt = 0, in(40*time.Minute).UnixMicro()
@@ -214,9 +218,13 @@ func TestNothingHoldsIt(t *testing.T) {
 			e.Campaign.Quotas = append(e.Campaign.Quotas, &delivery.Quota{ID: "tried", Mode: delivery.ModeShadow, Windows: e.Campaign.Quotas[0].Windows})
 		},
 		"only jobs that cannot be sent yet": func(e *Evidence) { e.Board.Early, e.Board.Idle = e.Board.Backlog.Waiting, time.Hour },
-		"nothing waits":                     func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
-		"it was idle for a moment":          func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
-		"one an hour":                       func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
+		"a used-up quota that nothing waits for": func(e *Evidence) {
+			e.Board.Backlog.Waiting = 0
+			e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
+		},
+		"nothing waits":            func(e *Evidence) { e.Board = &Board{Daemons: 1, Idle: time.Hour} },
+		"it was idle for a moment": func(e *Evidence) { e.Board.Idle = stallAfter - 1 },
+		"one an hour":              func(e *Evidence) { e.Campaign.Rate, e.Board.Idle = perHour(t), 2*time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence()
@@ -282,24 +290,6 @@ func TestOneInstantIsShownOnce(t *testing.T) {
 	a := Of(e)
 	if a.Until.Before(until) || !a.Until.Equal(a.Until.Truncate(time.Second)) || !strings.Contains(whyOf(a), "until "+a.Until.Format(time.RFC3339)) {
 		t.Errorf("until %s: %s", a.Until, whyOf(a))
-	}
-}
-
-// TestNothingThatWaitsNeedsNoQuota: a campaign that has sent all of its jobs is not held by the quota that it has used up.
-func TestNothingThatWaitsNeedsNoQuota(t *testing.T) {
-	for waiting, want := range map[int64]Cause{0: None, 1: Quota} {
-		e := evidence()
-		e.Board.Backlog.Waiting = waiting
-		e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
-		if a := Of(e); a.Cause != want {
-			t.Errorf("%d wait: %q, want %q", waiting, a.Cause, want)
-		}
-	}
-	e := evidence()
-	e.Board = nil // not known
-	e.Windows["provider"][0] = delivery.WindowState{Quota: "provider", FreeAt: now.Add(time.Minute).UnixMicro()}
-	if a := Of(e); a.Cause != Quota {
-		t.Errorf("%q", a.Cause)
 	}
 }
 

@@ -21,161 +21,73 @@ type example struct {
 	used      float64  // part of what all want that all have, 0: not compared
 }
 
-var examples = map[string]example{
-	"what other windows would bring back too late is kept": {
-		quotas:    []string{"47/30s log, 42/12s fixed", "10/5s fixed"},
-		campaigns: []string{"5/s x2 q1", "5/s x1 q0 q1", "5/s x1 q1", "5/s x4 q0 q1", "5/s x1 q0"},
-		least:     0.6,
-	},
-	"of two that keep what the other needs one lets go": {
-		quotas:    []string{"even 54/2s log, 9/30s sliding", "even 42/30s log"},
-		campaigns: []string{"1/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1", "100/s x1 q0 q1", "20/s x1 q0"},
-		least:     0.5,
-	},
-	"even spending does not go at the pace of the slowest": {
-		quotas:    []string{"even 18/2s log"},
-		campaigns: []string{"5/s x1 q0", "20/s x2 q0", "5/s x2 q0", "1/s x4 q0"},
-		least:     0.7, used: 0.25, // of 31 a second that they want 9 are allowed
-	},
-	"what is kept is what other quotas let it use": {
-		quotas:    []string{"even 35/5s log, 19/12s log", "6/2s sliding", "even 18/2s fixed"},
-		campaigns: []string{"20/s x1 q0 q1 q2", "2/s x1 q1", "100/s x1 q0 q1", "100/s x2 q2", "2/s x4 q0", "100/s x1 q2", "1/s x1 q1 q2", "5/s x2 q0"},
-		least:     0.5,
-	},
-	"a crowd is not forgotten while its daemon refuses it": {
-		quotas:    []string{"5/30s sliding"},
-		campaigns: []string{"5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x1 q0", "5/s x2 q0", "5/s x1 q0"},
-		least:     0.8,
-	},
-	"a slow one has its rate in every fixed window": {
-		quotas:    []string{"120/30s fixed"},
-		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "20/s x1 q0"},
-		least:     0.9,
-	},
-	"what a slow one does not use others do": {
-		quotas:    []string{"8/2s log"},
-		campaigns: []string{"1/s x1 q0", "100/s x1 q0"},
-		least:     0.9, used: 0.033, // of 101 a second that they want 4 are allowed
-	},
-	"steps of a sliding window do not cut a slow one short": {
-		quotas:    []string{"300/60s sliding"},
-		campaigns: []string{"2/s x1 q0", "20/s x1 q0"},
-		least:     0.9, used: 0.21, // of 22 a second that they want 5 are allowed
-	},
-	"evenly, a unit that waits for a slot takes no more than its part of the span": {
-		quotas:    []string{"even 60/12s sliding"},
-		campaigns: []string{"2/s x1 q0", "20/s x1 q0"},
-		least:     0.95, used: 0.22, // of 22 a second that they want 5 are allowed
-	},
-	"evenly, the longest part of a span decides, whichever window is named first": {
-		quotas:    []string{"even 42/30s log, 11/2s sliding"},
-		campaigns: []string{"1/s x1 q0", "1/s x2 q0"},
-		least:     0.9,
-	},
-	"nothing is kept of a fixed window for those who ask after its reset": {
-		quotas:    []string{"8/200ms fixed, 1000/2s log"},
-		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "100/s x1 q0"},
-		least:     0.9, used: 0.26, // of 103 a second that they want 40 are allowed, of which some are kept
-	},
-	"evenly, the longest part of a span decides": {
-		quotas:    []string{"even 11/2s sliding, 42/30s log"},
-		campaigns: []string{"1/s x1 q0", "1/s x2 q0"},
-		least:     0.9,
-	},
-	"of many, those who are owed are asked for before it is known how much there is": {
-		quotas:    []string{"8/2s sliding"},
-		campaigns: []string{"2/s x4 q0", "2/s x1 q0", "2/s x4 q0", "2/s x1 q0", "2/s x1 q0", "2/s x1 q0", "2/s x4 q0"},
-		least:     0.9,
-	},
-	"of many, what has come back since it was asked is not forgotten": {
-		quotas:    []string{"18/2s sliding, 44/5s sliding"},
-		campaigns: []string{"1/s x1 q0", "1/s x2 q0", "1/s x2 q0", "1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "1/s x2 q0"},
-		least:     0.9, used: 0.9,
-	},
-	"of many, a slow one has its rate in every fixed window": {
-		quotas:    []string{"120/30s fixed"},
-		campaigns: []string{"1/s x1 q0", "1/s x1 q0", "1/s x1 q0", "20/s x1 q0", "20/s x1 q0", "1/s x1 q0"},
-		least:     0.9,
-	},
-	"of many, no reset that has passed stops all": {
-		quotas:    []string{"5/2s fixed", "26/12s sliding"},
-		campaigns: []string{"1/s x1 q0 q1", "1/s x2 q0 q1", "1/s x4 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1", "1/s x1 q0 q1"},
-		least:     0.5, used: 0.3,
-	},
-	"of many, one whose rate is low is owed the rest of a fixed window": {
-		quotas:    []string{"35/12s fixed"},
-		campaigns: []string{"1/s x4 q0", "20/s x1 q0", "5/s x1 q0", "20/s x1 q0", "100/s x4 q0", "5/s x1 q0"},
-		least:     0.85,
-	},
-	"evenly, of many, no more is kept for one than its rate lets it use": {
-		quotas:    []string{"even 59/2s sliding"},
-		campaigns: []string{"5/s x4 q0", "100/s x1 q0", "5/s x1 q0", "1/s x4 q0", "2/s x1 q0"},
-		least:     0.9, used: 0.23, // of 113 a second that they want 28 are allowed
-	},
-	"what is kept for one that its own rate makes wait is what it will use": {
-		quotas:    []string{"33/2s fixed"},
-		campaigns: []string{"5/s x1 q0", "100/s x1 q0", "2/s x4 q0", "2/s x4 q0"},
-		least:     0.95, fair: 0.9,
-	},
-	"what a long fixed window will lack is kept while a short one has less": {
-		quotas:    []string{"34/2s sliding, 54/30s fixed"},
-		campaigns: []string{"100/s x1 q0", "2/s x1 q0"},
-		least:     0.85, used: 0.016, // of 102 a second that they want 1.8 are allowed
-	},
-	"a reset of the short one before it asks is thought of": {
-		quotas:    []string{"25/2s fixed, 52/12s fixed"},
-		campaigns: []string{"20/s x2 q0", "2/s x1 q0", "1/s x2 q0", "1/s x2 q0"},
-		least:     0.8,
-	},
-	"a reset of a short fixed window does not end what is owed in a longer one": {
-		quotas:    []string{"40/12s sliding, 15/2s fixed"},
-		campaigns: []string{"100/s x1 q0", "1/s x1 q0", "1/s x1 q0"},
-		least:     0.8,
-	},
-	"a long window that has enough does not make a short one keep more": {
-		quotas:    []string{"60/5s fixed, 5/2s sliding"},
-		campaigns: []string{"1/s x2 q0", "100/s x1 q0"},
-		least:     0.95, used: 0.0185, // of 101 a second that they want 2.3 are allowed, of which some are kept
-	},
-	"what comes back of a short one before it asks is thought of": {
-		quotas:    []string{"31/2s sliding, 47/12s fixed"},
-		campaigns: []string{"100/s x1 q0", "1/s x2 q0"},
-		least:     0.9,
-	},
-	"what a long fixed window will lack may be more than falls to it of a short one": {
-		quotas:    []string{"39/12s fixed, 30/2s fixed"},
-		campaigns: []string{"2/s x1 q0", "100/s x1 q0", "1/s x4 q0"},
-		least:     0.9,
-	},
-	"of many, what a long fixed window will lack may be more than falls to one of a short one": {
-		quotas:    []string{"54/30s fixed, 51/2s fixed"},
-		campaigns: []string{"1/s x2 q0", "1/s x4 q0", "5/s x4 q0", "1/s x4 q0", "100/s x1 q0", "1/s x1 q0", "100/s x1 q0"},
-		least:     0.8,
-	},
-	"of many, what a short one cannot give is not thought of": {
-		quotas:    []string{"58/12s fixed, 13/2s fixed"},
-		campaigns: []string{"20/s x1 q0", "2/s x1 q0", "1/s x1 q0", "1/s x2 q0", "100/s x1 q0"},
-		least:     0.95, used: 0.037, // of 124 a second that they want 4.8 are allowed
-	},
-	"evenly, no more is kept for one than its rate lets it use": {
-		quotas:    []string{"even 31/2s log"},
-		campaigns: []string{"20/s x4 q0", "5/s x4 q0", "5/s x1 q0"},
-		least:     0.95, used: 0.49, // of 30 a second that they want 15 are allowed
-	},
-	"one that cannot ask now is not overtaken by many": {
-		quotas: []string{"6/5s sliding", "even 35/12s log"},
-		campaigns: []string{
-			"20/s x1 q1", "100/s x1 q1", "100/s x1 q1", "20/s x1 q0 q1", "100/s x1 q1", "100/s x4 q0 q1",
-			"20/s x1 q0", "100/s x1 q0", "20/s x1 q1", "2/s x1 q0 q1",
-		},
-		least: 0.4,
-	},
+// examples are contests by name: the windows of each quota, then rate, priority and quotas of each campaign, and what is expected.
+var examples = map[string]string{
+	"what other windows would bring back too late is kept": `47/30s log, 42/12s fixed; 10/5s fixed
+		5/s x2 q1; 5/s x1 q0 q1; 5/s x1 q1; 5/s x4 q0 q1; 5/s x1 q0: least 0.6`,
+	"of two that keep what the other needs one lets go": `even 54/2s log, 9/30s sliding; even 42/30s log
+		1/s x1 q0; 20/s x1 q1; 2/s x1 q0 q1; 100/s x1 q0 q1; 20/s x1 q0: least 0.5`,
+	"even spending does not go at the pace of the slowest": `even 18/2s log
+		5/s x1 q0; 20/s x2 q0; 5/s x2 q0; 1/s x4 q0: least 0.7, used 0.25`, // of 31 a second that they want 9 are allowed
+	"what is kept is what other quotas let it use": `even 35/5s log, 19/12s log; 6/2s sliding; even 18/2s fixed
+		20/s x1 q0 q1 q2; 2/s x1 q1; 100/s x1 q0 q1; 100/s x2 q2; 2/s x4 q0; 100/s x1 q2; 1/s x1 q1 q2; 5/s x2 q0: least 0.5`,
+	"a crowd is not forgotten while its daemon refuses it": `5/30s sliding
+		5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x2 q0; 5/s x1 q0: least 0.8`,
+	"a slow one has its rate in every fixed window": `120/30s fixed
+		1/s x1 q0; 1/s x1 q0; 20/s x1 q0: least 0.9`,
+	"what a slow one does not use others do": `8/2s log
+		1/s x1 q0; 100/s x1 q0: least 0.9, used 0.033`, // of 101 a second that they want 4 are allowed
+	"steps of a sliding window do not cut a slow one short": `300/60s sliding
+		2/s x1 q0; 20/s x1 q0: least 0.9, used 0.21`, // of 22 a second that they want 5 are allowed
+	"evenly, a unit that waits for a slot takes no more than its part of the span": `even 60/12s sliding
+		2/s x1 q0; 20/s x1 q0: least 0.95, used 0.22`, // of 22 a second that they want 5 are allowed
+	"evenly, the longest part of a span decides, whichever window is named first": `even 42/30s log, 11/2s sliding
+		1/s x1 q0; 1/s x2 q0: least 0.9`,
+	"nothing is kept of a fixed window for those who ask after its reset": `8/200ms fixed, 1000/2s log
+		1/s x1 q0; 1/s x1 q0; 1/s x1 q0; 100/s x1 q0: least 0.9, used 0.26`, // of 103 a second that they want 40 are allowed, of which some are kept
+	"evenly, the longest part of a span decides": `even 11/2s sliding, 42/30s log
+		1/s x1 q0; 1/s x2 q0: least 0.9`,
+	"of many, those who are owed are asked for before it is known how much there is": `8/2s sliding
+		2/s x4 q0; 2/s x1 q0; 2/s x4 q0; 2/s x1 q0; 2/s x1 q0; 2/s x1 q0; 2/s x4 q0: least 0.9`,
+	"of many, what has come back since it was asked is not forgotten": `18/2s sliding, 44/5s sliding
+		1/s x1 q0; 1/s x2 q0; 1/s x2 q0; 1/s x1 q0; 1/s x1 q0; 1/s x1 q0; 1/s x2 q0: least 0.9, used 0.9`,
+	"of many, a slow one has its rate in every fixed window": `120/30s fixed
+		1/s x1 q0; 1/s x1 q0; 1/s x1 q0; 20/s x1 q0; 20/s x1 q0; 1/s x1 q0: least 0.9`,
+	"of many, no reset that has passed stops all": `5/2s fixed; 26/12s sliding
+		1/s x1 q0 q1; 1/s x2 q0 q1; 1/s x4 q0 q1; 1/s x1 q0 q1; 1/s x1 q0 q1; 1/s x1 q0 q1: least 0.5, used 0.3`,
+	"of many, one whose rate is low is owed the rest of a fixed window": `35/12s fixed
+		1/s x4 q0; 20/s x1 q0; 5/s x1 q0; 20/s x1 q0; 100/s x4 q0; 5/s x1 q0: least 0.85`,
+	"evenly, of many, no more is kept for one than its rate lets it use": `even 59/2s sliding
+		5/s x4 q0; 100/s x1 q0; 5/s x1 q0; 1/s x4 q0; 2/s x1 q0: least 0.9, used 0.23`, // of 113 a second that they want 28 are allowed
+	"what is kept for one that its own rate makes wait is what it will use": `33/2s fixed
+		5/s x1 q0; 100/s x1 q0; 2/s x4 q0; 2/s x4 q0: least 0.95, fair 0.9`,
+	"what a long fixed window will lack is kept while a short one has less": `34/2s sliding, 54/30s fixed
+		100/s x1 q0; 2/s x1 q0: least 0.85, used 0.016`, // of 102 a second that they want 1.8 are allowed
+	"a reset of the short one before it asks is thought of": `25/2s fixed, 52/12s fixed
+		20/s x2 q0; 2/s x1 q0; 1/s x2 q0; 1/s x2 q0: least 0.8`,
+	"a reset of a short fixed window does not end what is owed in a longer one": `40/12s sliding, 15/2s fixed
+		100/s x1 q0; 1/s x1 q0; 1/s x1 q0: least 0.8`,
+	"a long window that has enough does not make a short one keep more": `60/5s fixed, 5/2s sliding
+		1/s x2 q0; 100/s x1 q0: least 0.95, used 0.0185`, // of 101 a second that they want 2.3 are allowed, of which some are kept
+	"what comes back of a short one before it asks is thought of": `31/2s sliding, 47/12s fixed
+		100/s x1 q0; 1/s x2 q0: least 0.9`,
+	"what a long fixed window will lack may be more than falls to it of a short one": `39/12s fixed, 30/2s fixed
+		2/s x1 q0; 100/s x1 q0; 1/s x4 q0: least 0.9`,
+	"of many, what a long fixed window will lack may be more than falls to one of a short one": `54/30s fixed, 51/2s fixed
+		1/s x2 q0; 1/s x4 q0; 5/s x4 q0; 1/s x4 q0; 100/s x1 q0; 1/s x1 q0; 100/s x1 q0: least 0.8`,
+	"of many, what a short one cannot give is not thought of": `58/12s fixed, 13/2s fixed
+		20/s x1 q0; 2/s x1 q0; 1/s x1 q0; 1/s x2 q0; 100/s x1 q0: least 0.95, used 0.037`, // of 124 a second that they want 4.8 are allowed
+	"evenly, no more is kept for one than its rate lets it use": `even 31/2s log
+		20/s x4 q0; 5/s x4 q0; 5/s x1 q0: least 0.95, used 0.49`, // of 30 a second that they want 15 are allowed
+	"one that cannot ask now is not overtaken by many": `6/5s sliding; even 35/12s log
+		20/s x1 q1; 100/s x1 q1; 100/s x1 q1; 20/s x1 q0 q1; 100/s x1 q1; 100/s x4 q0 q1; 20/s x1 q0; 100/s x1 q0; 20/s x1 q1; 2/s x1 q0 q1: least 0.4`,
 }
 
 func TestExamplesOfCampaignsThatStarved(t *testing.T) {
 	testservices.Simulation(t)
-	for name, x := range examples {
+	for name, text := range examples {
 		t.Run(name, func(t *testing.T) {
+			x := parseExample(t, text)
 			c := x.contest(t)
 			c.run(newBehind())
 			all, want := 0.0, 0.0
@@ -193,6 +105,21 @@ func TestExamplesOfCampaignsThatStarved(t *testing.T) {
 			}
 		})
 	}
+}
+
+func parseExample(t *testing.T, text string) (x example) {
+	t.Helper()
+	quotas, rest, _ := strings.Cut(text, "\n")
+	campaigns, expected, _ := strings.Cut(strings.TrimSpace(rest), ": ")
+	x.quotas, x.campaigns = strings.Split(quotas, "; "), strings.Split(campaigns, "; ")
+	bounds := map[string]*float64{"least": &x.least, "fair": &x.fair, "used": &x.used}
+	for _, one := range strings.Split(expected, ", ") {
+		name, value, _ := strings.Cut(one, " ")
+		n, err := strconv.ParseFloat(value, 64)
+		must(t, err)
+		*bounds[name] = n
+	}
+	return x
 }
 
 func (x *example) contest(t *testing.T) *contest {

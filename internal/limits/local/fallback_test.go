@@ -460,41 +460,35 @@ func drain(f *Fallback, from, to int64, c *delivery.Campaign) []delivery.Granted
 	return list
 }
 
+// TestNothingIsGrantedWithoutKnowledge: of a campaign that no store has answered for, of a quota, and of one that no answer named. An answer that a
+// daemon gives itself for one of several quotas says nothing of the others.
 func TestNothingIsGrantedWithoutKnowledge(t *testing.T) {
 	t.Parallel()
-	f := testFallback(t)
-	c := campaign(100, localShare(windows(1_000, time.Second)))
-	if got := drain(f, epoch, epoch+5*second, c); len(got) > 0 {
-		t.Errorf("granted %d times for a campaign that no store has answered for", len(got))
-	}
-	now := served(f, model.NewStore(), c)
-	renamed := *c
-	other := localShare(windows(5, time.Second))
-	other.ID = "new"
-	renamed.Quotas = []*delivery.Quota{other}
-	if got := drain(f, now, now+5*second, &renamed); len(got) > 0 {
-		t.Errorf("granted %d times from a quota that no store has answered for", len(got))
-	}
-}
-
-// An answer that a daemon gives itself, for one of several quotas, says nothing of the others.
-func TestAnAnswerTellsOfTheQuotasThatItNames(t *testing.T) {
-	t.Parallel()
-	f, s := testFallback(t), model.NewStore()
-	other := localShare(windows(5_000, time.Hour))
+	named, other := localShare(windows(1_000, time.Second)), localShare(windows(5_000, time.Hour))
 	other.ID = "other"
-	c := campaign(100, localShare(windows(1_000, time.Second)), other)
-	now := epoch
-	for range 200 {
-		now += quantum
-		asks := []delivery.Ask{ask(c, 1)}
-		reply := s.Take(now, "n", asks)
-		g := &reply.Items[0]
-		g.Windows = slices.DeleteFunc(g.Windows, func(w delivery.WindowState) bool { return w.Quota == "other" })
-		f.Observe(asks, &reply)
-	}
-	if got := drain(f, now, now+5*second, c); len(got) > 0 {
-		t.Errorf("granted %d times from a quota that no answer named", len(got))
+	for what, tc := range map[string]struct {
+		served, asks *delivery.Campaign // nil: no store has answered
+		granted      bool
+	}{
+		"no answer":              {nil, campaign(100, named), false},
+		"none for the quota":     {campaign(100, named), campaign(100, other), false},
+		"one that lacks a quota": {campaign(100, named, other), campaign(100, named, other), false},
+		"one that names all":     {campaign(100, named), campaign(100, named), true},
+	} {
+		f, s, now := testFallback(t), model.NewStore(), epoch
+		for range 200 {
+			if now += quantum; tc.served == nil {
+				continue
+			}
+			asks := []delivery.Ask{ask(tc.served, 1)}
+			reply := s.Take(now, "n", asks)
+			g := &reply.Items[0]
+			g.Windows = slices.DeleteFunc(g.Windows, func(w delivery.WindowState) bool { return w.Quota == "other" })
+			f.Observe(asks, &reply)
+		}
+		if got := drain(f, now, now+5*second, tc.asks); (len(got) > 0) != tc.granted {
+			t.Errorf("%s: granted %d times", what, len(got))
+		}
 	}
 }
 
