@@ -74,11 +74,8 @@ func (x *request) admitSoft(t *taking, want int64) int64 {
 // delay answers that nothing can be granted for the given microseconds.
 func (x *request) delay(t *taking, d int64) {
 	now := t.shards[x.shard].now()
-	c := x.ask.Campaign
-	*x.out = delivery.Granted{
-		Rate: c.Rate, Revision: c.Revision, GrantedAt: now, NextAt: now + d, Bound: delivery.BindRate,
-		Competitors: 1, Daemons: 1, From: delivery.Provenance{Shard: x.shard, Epoch: local.Epoch, Campaign: c},
-	}
+	*x.out = refusalOf(x.ask.Campaign, delivery.BindRate)
+	x.out.GrantedAt, x.out.NextAt, x.out.From.Shard, x.out.From.Epoch = now, now+d, x.shard, local.Epoch
 }
 
 // settleAdmission notes what was granted, and returns the units that were taken before the answer was known and not used.

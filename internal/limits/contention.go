@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// few is how many campaigns of a daemon may wait for a quota with a claim of their own each. If more wait and the room is unknown,
-	// this many ask first.
-	few = 4
-	// waitsFor is how long after its last ask a campaign counts as waiting, and stoodFor how long after it was used up last a
+	// maxOwnClaims is how many campaigns of a daemon may wait for a quota with a claim of their own each. If more wait and the room is
+	// unknown, this many ask first.
+	maxOwnClaims = 4
+	// waitingTTL is how long after its last ask a campaign counts as waiting, and exhaustedTTL how long after it was used up last a
 	// quota is remembered. Microseconds.
-	waitsFor, stoodFor = 15 * second, 60 * second
+	waitingTTL, exhaustedTTL = 15 * second, 60 * second
 	// refusedFor is how long a refusal answers for others: units may be handed back.
 	refusedFor = second
 	// maxWaves is how often the store is asked within one take. Those that are left then ask again a quantum later.
 	maxWaves = 8
-	// whole is the weight of a campaign on one daemon, in parts.
-	whole = 1000
+	// weightScale is the weight of a campaign on one daemon, in parts.
+	weightScale = 1000
 )
 
 // contentions are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store, in
@@ -163,11 +163,11 @@ func (c *contentions) sweep(now int64) {
 	c.swept = now
 	for id, q := range c.quotas {
 		for campaign, m := range q.waiting {
-			if now > m.seen+waitsFor || now < m.seen {
+			if now > m.seen+waitingTTL || now < m.seen {
 				q.leave(campaign)
 			}
 		}
-		if q.many = len(q.waiting) > few; now > q.refused+stoodFor || now < q.refused {
+		if q.many = len(q.waiting) > maxOwnClaims; now > q.refused+exhaustedTTL || now < q.refused {
 			delete(c.quotas, id)
 		}
 	}
@@ -202,7 +202,7 @@ func (q *contention) join(a *delivery.Ask, now, take int64) {
 		q.waiting[a.Campaign.ID] = m
 	}
 	q.grace, q.ahead = 2*a.Quantum, a.Horizon
-	q.many = q.many || len(q.waiting) > few
+	q.many = q.many || len(q.waiting) > maxOwnClaims
 	m.asks = take
 	q.weights -= m.weight
 	m.weight, m.seen, m.due = max(1, a.Campaign.PriorityWeight), now, now
@@ -294,7 +294,7 @@ func (c *contentions) choose(list []*contender, now, take int64, waves int, from
 
 // mayHope reports whether units are kept for the member.
 func (m *member) mayHope(now, grace int64) bool {
-	return m.demand > 0 && now <= min(m.due+grace, m.seen+waitsFor)
+	return m.demand > 0 && now <= min(m.due+grace, m.seen+waitingTTL)
 }
 
 // below is how many of the member's units begin at less service.

@@ -71,7 +71,7 @@ func (q *contention) learn(x *contender, refused bool, take int64) {
 		if g.Bound != delivery.BindNone {
 			m.due = g.NextAt
 		}
-		if g.Daemons >= m.daemons || g.GrantedAt > m.counted+stoodFor {
+		if g.Daemons >= m.daemons || g.GrantedAt > m.counted+exhaustedTTL {
 			m.daemons, m.counted = max(1, g.Daemons), g.GrantedAt
 		}
 	}

@@ -13,11 +13,9 @@ func answer(x *contender, in []*contention, by *contention, next, now int64, fro
 		next = by.until
 	}
 	by.refused = now
-	from.Campaign = c
-	*x.out = delivery.Granted{
-		Rate: c.Rate, Revision: c.Revision, GrantedAt: by.at, NextAt: next, Bound: delivery.BindQuota, BoundQuota: by.quota.ID,
-		BoundWindow: by.window, Competitors: 1, Daemons: by.waiting[c.ID].daemons, Windows: by.windows, From: from,
-	}
+	*x.out = refusalOf(c, delivery.BindQuota)
+	x.out.GrantedAt, x.out.NextAt, x.out.BoundQuota, x.out.BoundWindow = by.at, next, by.quota.ID, by.window
+	x.out.Daemons, x.out.Windows, x.out.From.Shard, x.out.From.Epoch = by.waiting[c.ID].daemons, by.windows, from.Shard, from.Epoch
 	reserve(in, x.own, x.out, now)
 	if by.until <= now && len(in) > 1 { // it keeps units for others: of two that each keep what the other needs, none would be sent
 		for _, q := range in {

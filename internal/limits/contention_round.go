@@ -25,7 +25,7 @@ type round struct {
 
 // begin begins a wave.
 func (q *contention) begin(now, take int64, waves int) {
-	w := round{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: few << waves}
+	w := round{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: maxOwnClaims << waves}
 	var list []*member
 	absent, present, interval := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
 	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
@@ -45,7 +45,7 @@ func (q *contention) begin(now, take int64, waves int) {
 				absent = min(absent, m.service+(first+1)*model.Cost(m.weight))
 			}
 			list = append(list, m)
-			w.weights, w.hopes = w.weights+m.weight*whole/m.daemons, w.hopes+m.demand
+			w.weights, w.hopes = w.weights+m.weight*weightScale/m.daemons, w.hopes+m.demand
 		}
 	}
 	room := q.room
@@ -145,7 +145,7 @@ func (x *ranked) joint() *delivery.Ask {
 		for _, q := range x.in {
 			if q.quota.ID == quota.ID {
 				own.Joint[i] = delivery.Joint{
-					Cost: max(1, model.Cost(1)*whole/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
+					Cost: max(1, model.Cost(1)*weightScale/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
 				}
 			}
 		}

@@ -103,12 +103,12 @@ func New(o Options) *Engine {
 	if o.Fleet != nil {
 		e.fleet = func() int64 { return int64(o.Fleet()) }
 	}
-	e.watch(&o)
+	e.addParts(&o)
 	return e
 }
 
-// watch makes the components of the engine other than its shards.
-func (e *Engine) watch(o *Options) {
+// addParts makes the components of the engine other than its shards.
+func (e *Engine) addParts(o *Options) {
 	e.fence = ledger.NewFence(ledger.Options{
 		Records: o.Ledger, Node: e.node, Quotas: o.Quotas, Rates: o.Rates, Leads: o.Leads, Shards: len(e.shards), Logger: o.Logger, Registerer: o.Registerer,
 		Now:     func(shard int) (int64, bool) { return e.shards[shard].time() },

@@ -153,7 +153,7 @@ func (c *contest) tightest() float64 {
 }
 
 // The store knows each of a few campaigns; for many, their daemon asks.
-const fewCampaigns, manyCampaigns = few, 10
+const fewCampaigns, manyCampaigns = maxOwnClaims, 10
 
 // Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and however
 // each is spent. Windows of a few units, where each unit is a large part of a share, are the worst. No campaign has less than three

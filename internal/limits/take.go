@@ -82,7 +82,7 @@ func (t *taking) prepare(x *request, now int64) bool {
 		fault, said := home.fault, home.said
 		home.said = true
 		t.mu.Unlock()
-		x.hold()
+		*x.out = refusalOf(x.ask.Campaign, delivery.BindHeld)
 		if !said {
 			t.log.Error("campaign is held: its limits cannot be kept", "campaign", x.ask.Campaign.ID, "error", fault)
 		}
@@ -129,11 +129,10 @@ func continueAfter(a *delivery.Ask, last int64) *delivery.Ask {
 	return &own
 }
 
-// hold answers a request that the scripts cannot handle.
-func (x *request) hold() {
-	c := x.ask.Campaign
-	*x.out = delivery.Granted{
-		Rate: c.Rate, Revision: c.Revision, Bound: delivery.BindHeld, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c},
+// refusalOf is an answer without units that does not come from the store.
+func refusalOf(c *delivery.Campaign, bound delivery.Binding) delivery.Granted {
+	return delivery.Granted{
+		Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c},
 	}
 }
 
