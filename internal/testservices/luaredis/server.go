@@ -23,7 +23,8 @@ type Server struct {
 	Lose   int           // how many replies get lost: the script runs, the client times out
 	Packed int           // numbers in the value that was packed last
 
-	// Instructions of the longest run, and of all runs. They do not depend on the machine.
+	// Counts has instructions counted, which takes time: those of the longest run, and of all runs. They do not depend on the machine.
+	Counts          bool
 	Most, All, Runs int
 
 	mu      sync.Mutex // guards all fields
@@ -128,7 +129,9 @@ func (s *Server) run(proto *lua.FunctionProto, keys, args []any) (any, error) {
 	state := lua.NewState()
 	defer state.Close()
 	count := &steps{Context: context.Background()}
-	state.SetContext(count)
+	if s.Counts {
+		state.SetContext(count)
+	}
 	for name, list := range map[string][]any{"KEYS": keys, "ARGV": args} {
 		table := state.NewTable()
 		for _, v := range list {
