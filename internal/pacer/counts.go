@@ -5,11 +5,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/record"
 )
 
 // counts keeps an account for each campaign of the catalog that has had jobs here, and one for all other jobs, so that the
@@ -23,7 +24,7 @@ type counts struct {
 
 	mu            sync.Mutex // guards what follows; the delivery.Accounts need no lock
 	byID          map[string]*delivery.Account
-	lately, older map[string]*destinationAccount // by destination: maxDestinations, and those that were the last before them
+	byDestination *simplelru.LRU[string, *destinationAccount] // those that had jobs last
 }
 
 // destinationAccount is the account of a destination, and its last answers. The latter are under the lock of counts.
@@ -34,15 +35,20 @@ type destinationAccount struct {
 	told    delivery.Answer   // the last one that was
 }
 
-// answersEvery is how often the answers of a destination are told while they mean the same.
-const answersEvery = 30 * time.Second
+const (
+	// answersEvery is how often the answers of a destination are told while they mean the same.
+	answersEvery = 30 * time.Second
+	// shownAnswer is how many bytes of an answer are kept.
+	shownAnswer = 128
+)
 
 // others is the label of all campaigns without series of their own.
 const others = "(others)"
 
 // newCounts makes counts that have series for the campaigns that shows tells. Of destinations, those with a row have accounts.
 func newCounts(r prometheus.Registerer, shows, hasRow func(string) bool) *counts {
-	c := &counts{byID: map[string]*delivery.Account{}, lately: map[string]*destinationAccount{}, hasRow: hasRow}
+	c := &counts{byID: map[string]*delivery.Account{}, hasRow: hasRow}
+	c.byDestination, _ = simplelru.NewLRU[string, *destinationAccount](2*maxDestinations, nil) // fails only without a size
 	c.shows = func(campaign string) bool { return campaign != others && shows(campaign) }
 	r.MustRegister(c)
 	return c
@@ -67,7 +73,6 @@ func (c *counts) forget(campaign string) {
 	delete(c.byID, campaign)
 }
 
-// countingReceipt counts jobs and settles them.
 type countingReceipt struct {
 	counts *counts
 	next   delivery.Receipt
@@ -97,18 +102,11 @@ func (c *counts) destination(j *delivery.Job) *destinationAccount {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.lately[id]
-	if a != nil || !c.hasRow(id) {
-		return a
-	}
-	if a = c.older[id]; a == nil {
+	a, known := c.byDestination.Get(id)
+	if !known && c.hasRow(id) {
 		a = &destinationAccount{}
+		c.byDestination.Add(strings.Clone(id), a) // of the memory of a job
 	}
-	delete(c.older, id)
-	if len(c.lately) >= maxDestinations {
-		c.lately, c.older = map[string]*destinationAccount{}, c.lately
-	}
-	c.lately[strings.Clone(id)] = a // of the memory of a job
 	return a
 }
 
@@ -121,9 +119,9 @@ func (c *counts) answered(j *delivery.Job, r *delivery.Result, at time.Time) {
 	if account == nil {
 		return
 	}
-	answer := delivery.Answer{At: at, Job: strings.Clone(j.ID), Class: r.Class.String(), Status: r.Status, Detail: brief(r.Detail)}
+	answer := delivery.Answer{At: at, Job: strings.Clone(j.ID), Class: r.Class.String(), Status: r.Status, Detail: record.OneLine(r.Detail, shownAnswer)}
 	if r.Provider != nil {
-		answer.Answer = brief(r.Provider.Answer)
+		answer.Answer = record.OneLine(r.Provider.Answer, shownAnswer)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,34 +131,23 @@ func (c *counts) answered(j *delivery.Job, r *delivery.Result, at time.Time) {
 	account.fresh = min(account.fresh+1, delivery.KeptAnswers)
 }
 
-// brief is the beginning of a text, as a database takes it.
-func brief(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError {
-			return -1
-		}
-		return r
-	}, text[:min(len(text), 128)])
-}
-
 // Answers returns the last answers of destinations that have given others since they were returned last: of each at once where they mean
 // something else, and otherwise every answersEvery.
 func (c *counts) Answers() map[string][]delivery.Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := map[string][]delivery.Answer{}
-	for _, accounts := range []map[string]*destinationAccount{c.lately, c.older} {
-		for id, a := range accounts {
-			if a.fresh == 0 {
-				continue
-			}
-			last := a.answers[len(a.answers)-1]
-			if last.Class == a.told.Class && last.At.Sub(a.told.At) < answersEvery && time.Since(last.At) < answersEvery {
-				continue
-			}
-			all[id] = slices.Clone(a.answers[len(a.answers)-a.fresh:])
-			a.fresh, a.told = 0, last
+	for _, id := range c.byDestination.Keys() {
+		a, _ := c.byDestination.Peek(id)
+		if a.fresh == 0 {
+			continue
 		}
+		last := a.answers[len(a.answers)-1]
+		if last.Class == a.told.Class && last.At.Sub(a.told.At) < answersEvery && time.Since(last.At) < answersEvery {
+			continue
+		}
+		all[id] = slices.Clone(a.answers[len(a.answers)-a.fresh:])
+		a.fresh, a.told = 0, last
 	}
 	return all
 }
@@ -177,7 +164,6 @@ func (c *counts) Receipt(next delivery.Receipt) delivery.Receipt {
 	return &countingReceipt{counts: c, next: next}
 }
 
-// accountOf is the account of a campaign.
 type accountOf struct {
 	campaign string
 	*delivery.Account
@@ -202,10 +188,9 @@ func (c *counts) Tallies() (list []delivery.Tally) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, accounts := range []map[string]*destinationAccount{c.lately, c.older} {
-		for id, a := range accounts {
-			list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
-		}
+	for _, id := range c.byDestination.Keys() {
+		a, _ := c.byDestination.Peek(id)
+		list = append(list, delivery.Tally{Destination: id, Settled: a.Tally("").Settled})
 	}
 	return list
 }
