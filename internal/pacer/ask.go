@@ -180,7 +180,6 @@ func (sl *slots) taken(queues []*queue, asks []delivery.Ask, reply delivery.Take
 		}
 	} else if len(reply.Clocks) > 0 {
 		sl.takes.answeredAt = arrival
-		sl.recover(arrival)
 	}
 }
 
@@ -191,13 +190,6 @@ func (sl *slots) jumped(shard int, by int64) {
 			sl.refundSlots(q, noRevision)
 			q.lastSlot += by
 		}
-	}
-}
-
-// recover notes the end of an outage of the store.
-func (sl *slots) recover(now int64) {
-	if sl.takes.recovered(now) {
-		sl.opt.Logger.Info("the quota store answers again")
 	}
 }
 

@@ -14,7 +14,6 @@ type calls struct {
 	freeAt   int64 // of a campaign: when a call last came free while all were in flight; 0: never
 }
 
-// began records the begin of a call.
 func (c *calls) began(now int64) {
 	if c.inFlight == 0 {
 		c.endedAt = now
@@ -22,7 +21,6 @@ func (c *calls) began(now int64) {
 	c.inFlight++
 }
 
-// ended records the end of a call that began at the time since.
 func (c *calls) ended(since, now int64) {
 	c.inFlight--
 	c.endedAt = now
@@ -30,6 +28,15 @@ func (c *calls) ended(since, now int64) {
 		c.lasts = max(1, now-since)
 	}
 	c.lasts += (now - since - c.lasts) / callSmoothing
+}
+
+// over records the end of a call, which says nothing of their length if the job was not sent.
+func (c *calls) over(x *sent, now instant) {
+	if x.forfeited {
+		c.inFlight--
+	} else {
+		c.ended(x.begun, now.local)
+	}
 }
 
 // lately is how long a call lasts, as far as it is known. It is at least as long as no call has ended.
@@ -99,13 +106,8 @@ func (sl *slots) freeCalls(q *queue, horizon int64, now instant) (shared, own in
 // asks for more.
 func (sl *slots) callEnded(q *queue, r *sent, now instant) {
 	waited := q.outOfCalls()
-	if r.forfeited {
-		q.calls.inFlight--
-		r.sink.calls.inFlight--
-	} else {
-		q.calls.ended(r.begun, now.local)
-		r.sink.calls.ended(r.begun, now.local)
-	}
+	q.calls.over(r, now)
+	r.sink.calls.over(r, now)
 	if r.destination != nil {
 		r.destination.callEnded(r, now)
 	}

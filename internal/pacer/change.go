@@ -26,7 +26,6 @@ func (p *placing) queue(e *effective) *queue {
 	return q
 }
 
-// apply applies a new catalog snapshot.
 func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 	if s == nil {
 		return
@@ -40,16 +39,15 @@ func (p *Pacer) apply(s *delivery.Snapshot, now instant) {
 		p.change(q, now)
 	}
 	for _, d := range p.destinations.byKey { // nothing else may look at a closed one for as long as it is
-		if !d.shut {
+		if !d.shut(now.local) {
 			continue
 		}
-		if p.limitsOf(d, now); !d.tripped && !d.open(now.local) {
+		if p.limitsOf(d, now); !d.shut(now.local) {
 			p.destinations.note(d, now.local)
 		}
 	}
 }
 
-// applyDueChanges applies the schedule changes that are due.
 func (p *Pacer) applyDueChanges(now instant) {
 	for range perTurn {
 		e := p.campaigns.change(now.wall)

@@ -88,7 +88,7 @@ func (p *placing) limitsOf(d *destination, now instant) {
 	if d.set = p.opt.DestinationLimits(d.sink, d.name); before == d.set.Version || before == 0 {
 		return
 	}
-	if d.tripped || d.open(now.local) {
+	if d.shut(now.local) {
 		p.moveGate(d.destinationKey, nil, nil, now)
 	}
 	d.breaker, d.window, d.turnAt = breaker{movedAt: now.local}, 0, 0
@@ -142,7 +142,7 @@ func (d *destination) free(now int64) int {
 	case d.tripped: // half-open
 		return 1 - d.calls.inFlight
 	}
-	free := d.flow.free(d.at.max, d.set.InFlight)
+	free := d.maxCalls() - d.calls.inFlight
 	hold := cmp.Or(d.refusals.hold, d.absentHold)
 	if d.succeededAt == 0 && d.failures == 0 && hold < heldRefusals && d.calls.lately(now) < promptly.Microseconds() {
 		free = min(free, hold-d.refusals.failures-d.calls.inFlight) // perhaps nothing is there: no more are sent than show it
@@ -151,16 +151,14 @@ func (d *destination) free(now int64) int {
 }
 
 // maxCalls is how many calls the destination may have.
-func (d *destination) maxCalls() int {
-	return d.flow.free(d.at.max, d.set.InFlight) + d.flow.calls.inFlight
-}
+func (d *destination) maxCalls() int { return d.flow.maxCalls(d.at.max, d.set.InFlight) }
 
 // capacity is how many jobs may wait in its line: those whose turn comes while they may be open.
 func (d *destination) capacity(openAge time.Duration, now instant) int {
 	switch {
 	case d.set.Disabled, now.until(d.openUntil) > openAge:
 		return 0
-	case d.open(now.local), d.tripped:
+	case d.shut(now.local):
 		return shutLine
 	}
 	each := max(d.calls.lately(now.local), time.Millisecond.Microseconds())

@@ -32,8 +32,10 @@ type destination struct {
 	index int           // in the heap of looks, -1 when not there
 	idler *list.Element // in of, the list of those that are idle; nil when it is in none
 	of    *list.List
-	shut  bool // it is among those of its sink that are
 }
+
+// shut reports whether its breaker is open or half-open, so that not all of its jobs may be sent.
+func (d *destination) shut(now int64) bool { return d.tripped || d.open(now) }
 
 // idle reports whether nothing here needs it but what is known of it.
 func (d *destination) idle() bool { return d.calls.inFlight == 0 && d.line.len() == 0 }
@@ -56,7 +58,6 @@ type destinations struct {
 	fine    list.List              // without calls and jobs here, of which nothing is known; in the order in which they became idle
 	bad     list.List              // without calls and jobs here, of which something is
 	waiting *waiting               // in all lines
-	shut    map[string]int         // by sink, how many are open or half-open
 	keeps   map[string]keeper      // by campaign, one that takes no jobs
 }
 
@@ -69,7 +70,7 @@ type keeper struct {
 
 func newDestinations(most int) destinations {
 	return destinations{
-		byKey: map[destinationKey]*destination{}, most: most, shut: map[string]int{}, keeps: map[string]keeper{}, waiting: &waiting{},
+		byKey: map[destinationKey]*destination{}, most: most, keeps: map[string]keeper{}, waiting: &waiting{},
 		checks: timeHeap[*destination]{index: func(d *destination) *int { return &d.index }},
 	}
 }
@@ -95,10 +96,9 @@ func (l *destinations) trim(most int) {
 	}
 }
 
-// note brings the lists and counts to what has become of a destination, and forgets others if they are too many. A destination that
+// note brings the lists to what has become of a destination, and forgets others if they are too many. A destination that
 // has no calls and no jobs here may be forgotten by this itself.
 func (l *destinations) note(d *destination, now int64) {
-	l.countClosed(d, now)
 	d.busy()
 	if d.open(now) {
 		l.checkAt(d, d.openUntil)
@@ -129,24 +129,17 @@ func (l *destinations) due(now int64) *destination {
 	return l.checks.pop()
 }
 
-// countClosed counts it among those of its sink that are open or half-open, or not.
-func (l *destinations) countClosed(d *destination, now int64) {
-	switch is := d.tripped || d.open(now); {
-	case is == d.shut:
-		return
-	case is:
-		l.shut[d.sink]++
-	default:
-		l.shut[d.sink]--
+// shut is how many destinations of a sink are. It visits all destinations.
+func (l *destinations) shut(sink string, now int64) (n int) {
+	for key, d := range l.byKey {
+		if key.sink == sink && d.shut(now) {
+			n++
+		}
 	}
-	d.shut = !d.shut
+	return n
 }
 
-// forget drops an idle destination.
 func (l *destinations) forget(d *destination) {
-	if d.shut {
-		l.shut[d.sink]--
-	}
 	d.busy()
 	l.checks.remove(d)
 	delete(l.byKey, d.destinationKey)
@@ -164,7 +157,6 @@ type line struct {
 	all *waiting
 }
 
-// push adds a job to the end, or to the front.
 func (l *line) push(j *delivery.Job, front bool) {
 	if front {
 		l.pushFront(j)
@@ -174,7 +166,6 @@ func (l *line) push(j *delivery.Job, front bool) {
 	l.all.jobs, l.all.bytes = l.all.jobs+1, l.all.bytes+j.Size
 }
 
-// filter keeps the jobs that keep approves.
 func (l *line) filter(keep func(i int64, j *delivery.Job) bool) {
 	l.fifo.filter(func(i int64, j *delivery.Job) bool {
 		ok := keep(i, j)
@@ -185,7 +176,6 @@ func (l *line) filter(keep func(i int64, j *delivery.Job) bool) {
 	})
 }
 
-// left records that a job is in the line no more.
 func (l *line) left(j *delivery.Job) {
 	l.all.jobs, l.all.bytes = l.all.jobs-1, l.all.bytes-j.Size
 }

@@ -484,25 +484,25 @@ func TestADeafDestinationIsNotTriedWithJobsOfALane(t *testing.T) {
 func TestAFlowGrowsWithAnswers(t *testing.T) {
 	var f flow
 	const most = 512
-	exactly(t, f.free(most, 0), silentFailures, "calls at first")
-	exactly(t, f.free(32, 0), 2, "calls at first of 32")
+	exactly(t, f.maxCalls(most, 0), silentFailures, "calls at first")
+	exactly(t, f.maxCalls(32, 0), 2, "calls at first of 32")
 	for range 10 { // rounds
-		n := f.free(most, 0)
+		n := f.maxCalls(most, 0)
 		f.calls.inFlight = n
 		for range n {
 			f.calls.inFlight--
 			f.ended(true, most)
 		}
 	}
-	within(t, f.free(most, 0), most/2, most, "calls after 10 rounds")
-	exactly(t, f.free(most, 7), 7, "calls of 7")
+	within(t, f.maxCalls(most, 0), most/2, most, "calls after 10 rounds")
+	exactly(t, f.maxCalls(most, 7), 7, "calls of 7")
 	f.ended(false, most)
-	exactly(t, f.free(most, 0), silentFailures, "calls after one without an answer")
+	exactly(t, f.maxCalls(most, 0), silentFailures, "calls after one without an answer")
 	f.window = 0
 	for range 1000 { // one call at a time
 		f.ended(true, most)
 	}
-	atMost(t, f.free(most, 0), silentFailures, "calls to a destination that needs one at a time")
+	atMost(t, f.maxCalls(most, 0), silentFailures, "calls to a destination that needs one at a time")
 }
 
 // TestDestinationsAreBounded: the number of idle destinations that are kept is bounded. Those that work are forgotten first, and of each
@@ -571,7 +571,7 @@ func TestDestinationsAreBounded(t *testing.T) {
 			for _, n := range lines {
 				jobs += n
 			}
-			shut := l.shut["s"]
+			shut := l.shut("s", now)
 			if len(l.byKey) != len(known) || shut != len(bad) || l.waiting.jobs != jobs || l.waiting.bytes != int64(3*jobs) {
 				rt.Fatalf("%d destinations, %d closed, %+v; want %v, %v, %d", len(l.byKey), shut, l.waiting, known, bad, jobs)
 			}

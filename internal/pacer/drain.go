@@ -83,7 +83,7 @@ func (p *Pacer) keep(stays func(*delivery.Job) bool, now instant) {
 		q.filter(keeps)
 		p.returnUnused(q)
 	}
-	for c := range p.notQueued() {
+	for c := range p.notQueued(now) {
 		c.filter(keeps)
 	}
 }

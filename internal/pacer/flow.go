@@ -16,12 +16,12 @@ type flow struct {
 // firstWindow is how many calls of most, which all destinations share, may be in flight to one that has not answered.
 func firstWindow(most int) int { return min(max(1, most/firstCalls), silentFailures) }
 
-// free is how many further calls may begin. most is what all destinations share, limit what this one may have; 0 for no such limit.
-func (f *flow) free(most, limit int) int {
+// maxCalls is how many calls may be in flight. most is what all destinations share, limit what this one may have; 0 for no such limit.
+func (f *flow) maxCalls(most, limit int) int {
 	if limit == 0 {
 		limit = most
 	}
-	return min(max(f.window, firstWindow(most)), limit) - f.calls.inFlight
+	return min(max(f.window, firstWindow(most)), limit)
 }
 
 // ended records the end of a call. answered says that the destination took the job, or at least answered for it.
@@ -34,13 +34,10 @@ func (f *flow) ended(answered bool, most int) {
 	}
 }
 
-// callEnded records the end of a call to a destination.
 func (d *destination) callEnded(x *sent, now instant) {
-	if x.forfeited {
-		d.calls.inFlight--
+	if d.calls.over(x, now); x.forfeited {
 		return
 	}
-	d.calls.ended(x.begun, now.local)
 	switch x.result.Class {
 	case delivery.Delivered, delivery.Rejected, delivery.Permanent, delivery.Pending:
 		d.flow.ended(true, x.sink.max)

@@ -69,11 +69,13 @@ func (p *Pacer) maintain(now instant) {
 	for _, s := range p.sinks {
 		p.wake(s) // a free call may have been meant for a queue that could not use it any more
 		if p.maintainFollowUps(s, now); s.destined {
-			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(p.destinations.shut[s.id]))
+			p.metrics.closedDestinations.WithLabelValues(s.id).Set(float64(p.destinations.shut(s.id, now.local)))
 		}
 	}
 	p.returnUnsent()
-	p.recover(now.local)
+	if p.takes.recovered(now.local) {
+		p.opt.Logger.Info("the quota store answers again")
+	}
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.measureRates(now)
@@ -102,7 +104,6 @@ func (p *Pacer) moveOn(q *queue, now instant) {
 	}, func(j *delivery.Job) placement { return relayed(j, q.campaign, now) }, now)
 }
 
-// measure sets the gauges.
 func (p *Pacer) measure() {
 	jobs := p.destinations.waiting.jobs
 	for _, q := range p.queues.list {

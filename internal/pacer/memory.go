@@ -38,7 +38,7 @@ func (p *Pacer) moveOut(c container, out func(before int64, j *delivery.Job) boo
 }
 
 // notQueued yields all that holds jobs but the queues, and for each whether a slot is all that its jobs need.
-func (p *placing) notQueued() iter.Seq2[container, bool] {
+func (p *placing) notQueued(now instant) iter.Seq2[container, bool] {
 	return func(yield func(container, bool) bool) {
 		if !yield(&p.aside, false) {
 			return
@@ -49,7 +49,7 @@ func (p *placing) notQueued() iter.Seq2[container, bool] {
 			}
 		}
 		for d := range p.destinations.lines() {
-			if !yield(&d.line, !d.shut) {
+			if !yield(&d.line, !d.shut(now.local)) {
 				return
 			}
 		}
@@ -114,7 +114,7 @@ func (p *Pacer) inMemory(now instant) (list []delivery.MemoryJobs) {
 		}
 	}
 	at := map[string]int{}
-	for c, ready := range p.notQueued() {
+	for c, ready := range p.notQueued(now) {
 		c.filter(func(_ int64, j *delivery.Job) bool {
 			if len(at) == 0 {
 				for i := range list {

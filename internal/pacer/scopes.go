@@ -80,9 +80,8 @@ func (v *judge) logOpened(x *sent, in delivery.Scope, asked time.Duration, since
 	case in == delivery.ScopeDestination:
 		if now.local >= s.toldClosed { // one of many in a while
 			s.toldClosed = now.in(logEvery)
-			v.destinations.note(x.destination, now.local)
 			log.Warn("a destination of the sink does not take its jobs; they wait, and it is tried again and again; the next minute's are not logged",
-				"destination", x.destination.name, "cause", cause.String(), "closed", max(1, v.destinations.shut[s.id]))
+				"destination", x.destination.name, "cause", cause.String(), "closed", v.destinations.shut(s.id, now.local))
 		}
 	case in == delivery.ScopeCampaign && s.breaker.succeededSince(since):
 		log.Warn("the sink fails this campaign's jobs and takes others; one a second is tried", "campaign", x.queue.id)
@@ -187,7 +186,6 @@ func (v *judge) countRefusal(x *sent, in delivery.Scope, now instant) {
 	}
 }
 
-// askSoon lets the campaigns of a sink ask for slots now.
 func (sl *slots) askSoon(s *sinkState, now instant) {
 	for _, q := range sl.queues.list {
 		if q.sink == s {
