@@ -56,7 +56,6 @@ type failureRun struct {
 	last     int64  // 0: none
 }
 
-// failure is a call that failed.
 type failure struct {
 	job      *delivery.Job
 	cause    delivery.GateCause

@@ -238,7 +238,7 @@ func TestRoomOfSinkAndCampaign(t *testing.T) {
 			q := newQueue("c")
 			q.campaign = &delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1_000_000), MaxInFlight: tc.max}
 			q.sink, q.calls = &sinkState{max: 16, calls: tc.sink}, tc.own
-			q.push(&delivery.Job{Weight: 1})
+			q.put(rankOther, &delivery.Job{Weight: 1})
 			room := make(chan int64, 1)
 			p.inbox.do(func(instant) { _, own := p.freeCalls(q, 75_000, instant{}); room <- own })
 			exactly(t, <-room, tc.want, "room for: %+v", tc)

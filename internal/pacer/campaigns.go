@@ -144,7 +144,6 @@ func (s *campaigns) effective(id string, now instant) *effective {
 	return e
 }
 
-// refresh brings e to now.
 func (s *campaigns) refresh(e *effective, now time.Time) {
 	e.campaign, e.next = e.row.At(now), e.row.NextChange(now)
 	e.sink = s.resolve(e.campaign)

@@ -12,10 +12,8 @@ type instant struct {
 	wall  time.Time // the wall clock
 }
 
-// localClock is the local clock, which began at start.
 type localClock struct{ start time.Time }
 
-// at is an instant on both clocks.
 func (c localClock) at(t time.Time) instant {
 	return instant{local: t.Sub(c.start).Microseconds(), wall: t}
 }
@@ -51,10 +49,8 @@ func (i instant) since(local int64) time.Duration {
 	return time.Duration(max(0, i.local-local)) * time.Microsecond
 }
 
-// storeClocks are the estimated clocks of the shards.
 type storeClocks map[int]*storeClock
 
-// of is the clock of a shard.
 func (c storeClocks) of(shard int) *storeClock {
 	clock := c[shard]
 	if clock == nil {
@@ -112,8 +108,6 @@ func (c *storeClock) offset() int64 {
 	return c.current
 }
 
-// local is the local time of a store time.
 func (c *storeClock) local(store int64) int64 { return store - c.offset() }
 
-// store is the store time of a local time.
 func (c *storeClock) store(local int64) int64 { return local + c.offset() }

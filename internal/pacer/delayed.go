@@ -34,7 +34,6 @@ func (a *delayedJobs) due(now int64) *delivery.Job {
 	return j
 }
 
-// filter keeps the jobs that keep approves.
 func (a *delayedJobs) filter(keep func(before int64, j *delivery.Job) bool) {
 	entries := a.waits.entries
 	*a = delayedJobs{}

@@ -63,7 +63,6 @@ func (c *destinationCounts) begin(sink string) {
 	}
 }
 
-// count counts the answer to a job.
 func (c *destinationCounts) count(d destinationKey, r delivery.Result, now instant) {
 	answer, class := answerFailed, r.Class
 	switch {
@@ -95,7 +94,6 @@ func (c *destinationCounts) count(d destinationKey, r delivery.Result, now insta
 	c.answers.WithLabelValues(d.sink, shown, answer).Inc()
 }
 
-// add gives a destination a series of its own.
 func (c *destinationCounts) add(d destinationKey, lately int) *ownAnswers {
 	c.own[d] = &ownAnswers{lately: lately, DestinationReading: DestinationReading{Sink: d.sink, Name: d.name}}
 	return c.own[d]

@@ -41,7 +41,6 @@ func newFollowUps(perSecond int) followUps {
 	return followUps{gap: 1_000_000 / int64(perSecond), booked: map[string]int64{}}
 }
 
-// push adds a job whose turn may come.
 func (f *followUps) push(q *queue, j *delivery.Job) {
 	if q.steps.len() == 0 {
 		f.order = append(f.order, q)
@@ -95,7 +94,6 @@ func (f *followUps) nextJob(now int64, may func(*queue) bool) *delivery.Job {
 	return nil
 }
 
-// filter keeps the jobs that keep approves.
 func (f *followUps) filter(keep func(before int64, j *delivery.Job) bool) {
 	order := f.order
 	f.order, f.ready, f.size = nil, 0, 0

@@ -187,7 +187,7 @@ func (sl *slots) disallow(q *queue, which func(*delivery.Job) bool) {
 		q.take(rankAllowed, j)
 		sl.opt.Keys.Release(j)
 		j.SendBy = 0
-		q.pushFront(j)
+		q.putFront(rank(j), j)
 	}
 	if len(back) > 0 {
 		sl.schedule(q)

@@ -235,23 +235,15 @@ type inbox struct {
 
 func newInbox() inbox { return inbox{wake: retry.NewSignal(), closed: make(chan struct{})} }
 
-func (b *inbox) do(f func(now instant)) {
-	b.mu.Lock()
-	b.commands = append(b.commands, f)
-	b.mu.Unlock()
-	b.wake.Send()
-}
+func (b *inbox) do(f func(now instant)) { post(b, &b.commands, f) }
 
-func (b *inbox) result(r sent) {
-	b.mu.Lock()
-	b.results = append(b.results, r)
-	b.mu.Unlock()
-	b.wake.Send()
-}
+func (b *inbox) result(r sent) { post(b, &b.results, r) }
 
-func (b *inbox) answer(a keyAsk) {
+func (b *inbox) answer(a keyAsk) { post(b, &b.answers, a) }
+
+func post[T any](b *inbox, list *[]T, item T) {
 	b.mu.Lock()
-	b.answers = append(b.answers, a)
+	*list = append(*list, item)
 	b.mu.Unlock()
 	b.wake.Send()
 }
@@ -264,7 +256,6 @@ func (b *inbox) receive() (commands []func(instant), results []sent, answers []k
 	return commands, results, answers
 }
 
-// done returns the memory of results.
 func (b *inbox) done(results []sent) {
 	if cap(results) > maxSpare {
 		return

@@ -85,7 +85,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.destinations.checkAt(to.destination, now.in(checkEvery))
 		p.destinations.note(to.destination, now.local)
 	case atFront:
-		q.pushFront(j)
+		q.putFront(rank(j), j)
 		p.schedule(q)
 		p.takes.want(q)
 	case queued:
@@ -93,7 +93,7 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 			q.sink.followUps.push(q, j)
 			return
 		}
-		q.push(j)
+		q.put(rank(j), j)
 		if q.granted > 0 {
 			p.schedule(q)
 		}

@@ -14,7 +14,6 @@ type latency int64
 // shorter ones later.
 const riseSmoothing, fallSmoothing = 4, 16
 
-// observe records the duration of an answer.
 func (l *latency) observe(d int64) {
 	if by := latency(d) - *l; by > 0 {
 		*l += by / riseSmoothing

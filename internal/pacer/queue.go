@@ -155,7 +155,6 @@ func (q *queue) next(n int, f func(j *delivery.Job)) {
 	})
 }
 
-// queues are the queues of one daemon.
 type queues struct {
 	byID map[string]*queue
 	list []*queue // the same, in any order
@@ -163,7 +162,6 @@ type queues struct {
 	early int64 // see timeline
 }
 
-// add makes the queue of a campaign.
 func (l *queues) add(id string) *queue {
 	q := newQueue(id)
 	q.place, q.early = len(l.list), l.early

@@ -24,7 +24,7 @@ func TestJobsGoInTheOrderThatIsAskedFor(t *testing.T) {
 			case 1, 2:
 				j.From = delivery.FromTimer
 			}
-			q.push(j)
+			q.put(rank(j), j)
 			if rapid.IntRange(0, 3).Draw(rt, "go") == 0 {
 				q.remove(q.head())
 			}
@@ -168,8 +168,8 @@ func TestWhichJobProbesABreaker(t *testing.T) {
 	}{{false, 1, "tried"}, {true, 1, "untried"}, {true, 2, "tried"}} {
 		q := newQueue("c")
 		q.circuit.tripped = c.tripped
-		q.push(&delivery.Job{ID: "tried", Weight: 1, History: delivery.History{Attempt: 1}})
-		q.push(&delivery.Job{ID: "untried", Weight: c.weight})
+		q.put(rankReturned, &delivery.Job{ID: "tried", Weight: 1, History: delivery.History{Attempt: 1}})
+		q.put(rankOther, &delivery.Job{ID: "untried", Weight: c.weight})
 		if got := q.candidate().ID; got != c.want {
 			t.Errorf("tripped %t, weight %d: %s, want %s", c.tripped, c.weight, got, c.want)
 		}

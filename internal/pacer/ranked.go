@@ -70,16 +70,12 @@ func (r *ranked) ahead(rank int) int64 {
 	return r.units
 }
 
-func (r *ranked) push(j *delivery.Job) { r.put(rank(j), j) }
-
 func (r *ranked) put(k int, j *delivery.Job) {
 	r.parts[k].pushBack(j)
 	r.count(k, j, 1)
 }
 
-// pushFront puts back a job that was taken out before its time.
-func (r *ranked) pushFront(j *delivery.Job) { r.putFront(rank(j), j) }
-
+// putFront puts back a job that was taken out before its time.
 func (r *ranked) putFront(k int, j *delivery.Job) {
 	r.parts[k].pushFront(j)
 	r.count(k, j, 1)
@@ -116,7 +112,6 @@ func (r *ranked) remove(j *delivery.Job) {
 	r.take(rank(j), j)
 }
 
-// take takes a job out of a part.
 func (r *ranked) take(k int, j *delivery.Job) {
 	if part := &r.parts[k]; part.at(0) == j {
 		part.popFront()

@@ -27,7 +27,6 @@ type sinkState struct {
 	followUps     followUps
 }
 
-// leave takes a queue off the list of those that wait for a free call.
 func (s *sinkState) leave(q *queue) {
 	s.full = slices.DeleteFunc(s.full, func(o *queue) bool { return o == q })
 }
@@ -41,7 +40,6 @@ func (sl *slots) sinkOf(c *delivery.Campaign) *sinkState {
 	return sl.sinkByID(id)
 }
 
-// sinkByID is the state of a configured sink.
 func (sl *slots) sinkByID(id string) *sinkState {
 	for _, s := range sl.sinks { // there are few
 		if s.id == id {

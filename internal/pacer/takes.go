@@ -59,7 +59,6 @@ func (t *takes) from() int64 {
 	return t.last + t.gap
 }
 
-// ready reports whether a take may be made now.
 func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.from() }
 
 // next is when a take is next to be made; ok is false while no queue asks, or the end of a take has to be awaited.
@@ -70,7 +69,6 @@ func (t *takes) next() (at int64, ok bool) {
 	return max(t.asks.first().at, t.from()), true
 }
 
-// begin records a take.
 func (t *takes) begin(items int, now int64) {
 	t.last, t.lastItems = now, items
 	t.underWay++
@@ -95,7 +93,6 @@ func (t *takes) failed(now int64) (pause time.Duration, first bool) {
 	return pauses.Delay(t.outage.Failures()), first
 }
 
-// asked records a queue's ask.
 func (q *queue) asked(a *delivery.Ask, now int64) {
 	q.ask.last = now
 	q.ask.busy++
@@ -104,7 +101,6 @@ func (q *queue) asked(a *delivery.Ask, now int64) {
 	q.sink.asked += q.ask.mayBring
 }
 
-// answered records that the take of the queue's ask has ended.
 func (q *queue) answered() {
 	q.ask.busy--
 	q.ask.sink.asked -= q.ask.mayBring

@@ -23,7 +23,7 @@ func TestQueuesAskInTurn(t *testing.T) {
 	if takes.askLater(q, 5); takes.asks.len() != 0 {
 		t.Error("a queue without jobs asks")
 	}
-	q.push(&delivery.Job{Weight: 1})
+	q.put(rankOther, &delivery.Job{Weight: 1})
 	takes.want(q)
 	takes.want(q)
 	if at, ok := takes.next(); takes.asks.len() != 1 || !ok || at != 2500 {

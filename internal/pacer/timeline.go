@@ -126,7 +126,6 @@ const maxUnsent = 4096
 // quotas get the units back: a stalled machine should not use up a month's quota.
 type unsent []delivery.Grant
 
-// add records units that were not sent.
 func (u *unsent) add(parts []delivery.Grant) {
 	for _, part := range parts {
 		if n := len(*u); n > 0 && part.Rate.Zero() && (*u)[n-1].GrantedAt == part.GrantedAt && (*u)[n-1].From == part.From { // of one ask
