@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,53 +13,61 @@ import (
 
 const millisecond = int64(1000) // of local time
 
-// TestABreakerFollowsASimpleModel: what it decides is what the answers since the last delivery say.
+// TestABreakerFollowsASimpleModel: what it decides is what the answers since the last delivery say, and the fiftieth refusal since then holds it,
+// until the next delivery or until it is forgiven. Failures last since their first call began, or since the last delivery if that was later.
 func TestABreakerFollowsASimpleModel(t *testing.T) {
-	type seen struct {
-		cause    delivery.GateCause
-		answered bool
-	}
 	rapid.Check(t, func(rt *rapid.T) {
 		var b breaker
-		var run []seen // of different jobs, since the last delivery
-		now, began, refusals, tripped, id := int64(1), int64(0), 0, false, 0
-		taken := func() { run, began, tripped = nil, 0, false }
+		var run []failure // of different jobs, since the last delivery
+		now, began, taken, refusals, tripped, id := int64(1), int64(0), int64(0), 0, false, 0
+		answered := func() { run, began, tripped = nil, 0, false }
 		for range rapid.IntRange(1, 120).Draw(rt, "answers") {
 			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
-			switch rapid.IntRange(0, 30).Draw(rt, "answer") {
+			switch held := refusals >= heldRefusals; rapid.IntRange(0, 30).Draw(rt, "answer") {
 			case 0:
 				if got := b.succeeded(now); got != tripped {
 					rt.Fatalf("a delivery at %d: recovered %t", now, got)
 				}
-				taken()
-				refusals = 0
+				answered()
+				taken, refusals = now, 0
 			case 1, 2:
-				held := refusals >= heldRefusals
-				refusals++
-				if first, _ := b.refused(heldRefusals, now); first != (refusals == heldRefusals) {
-					rt.Fatalf("refusal %d: first %t", refusals, first)
+				for range rapid.SampledFrom([]int{1, 1, heldRefusals - 1, heldRefusals}).Draw(rt, "refusals") {
+					refusals++
+					if first, _ := b.refused(heldRefusals, now); first != (refusals == heldRefusals) {
+						rt.Fatalf("refusal %d in a row: the first that holds: %t", refusals, first)
+					}
+					if refusals <= heldRefusals {
+						answered()
+					}
 				}
-				if !held {
-					taken()
+				if refusals >= heldRefusals {
+					b.trip(delivery.GateRefused, time.Second, now)
+					tripped = true
+				}
+			case 3:
+				if got := b.forgive(now); got != held {
+					rt.Fatalf("forgiven after %d refusals: was held %t", refusals, got)
+				}
+				if refusals = 0; held {
+					answered()
+					taken = now
 				}
 			default:
-				x := seen{rapid.SampledFrom(delivery.GateCauses).Draw(rt, "cause"), rapid.Bool().Draw(rt, "answered")}
-				x.answered = x.answered && x.cause == delivery.GateFailing
-				attempt := rapid.IntRange(0, 1).Draw(rt, "attempt")
 				if !rapid.Bool().Draw(rt, "the same job") {
 					id++
 				}
-				j := &delivery.Job{ID: fmt.Sprint(id)}
-				j.Attempt = attempt
-				same := b.failures > 0 && b.job == j.ID
-				if began == 0 {
-					began = now
+				x := failure{job: &delivery.Job{ID: fmt.Sprint(id)}, cause: rapid.SampledFrom(delivery.GateCauses).Draw(rt, "cause")}
+				x.answered = x.cause == delivery.GateFailing && rapid.Bool().Draw(rt, "answered")
+				x.job.Attempt, x.begun = rapid.IntRange(0, 1).Draw(rt, "attempt"), now-rapid.Int64Range(0, 1000*millisecond).Draw(rt, "lasted")
+				same := b.failures > 0 && b.job == x.job.ID
+				if b.last == 0 {
+					began = max(x.begun, taken)
 				}
-				if !same && (x.cause != delivery.GateFailing || attempt == 0) {
+				if !same && (x.cause != delivery.GateFailing || x.job.Attempt == 0) {
 					run = append(run, x)
 				}
-				want := tripped || opens(run, func(x seen) (delivery.GateCause, bool) { return x.cause, x.answered }, time.Duration(now-began)*time.Microsecond)
-				if got := b.fail(failure{job: j, cause: x.cause, answered: x.answered, begun: now}, now); got != want {
+				want := tripped || opens(run, time.Duration(now-began)*time.Microsecond)
+				if got := b.fail(x, now); got != want {
 					rt.Fatalf("%v at %d, since %d: opens %t", run, now, began, got)
 				}
 				if want {
@@ -68,52 +77,35 @@ func TestABreakerFollowsASimpleModel(t *testing.T) {
 					tripped = true
 				}
 			}
-			if b.tripped != tripped || b.open(now) && !tripped || b.openUntil > now+time.Second.Microseconds() {
-				rt.Fatalf("at %d: %+v, want open or half-open %t", now, b, tripped)
+			if b.tripped != tripped || b.open(now) && !tripped || b.openUntil > now+time.Second.Microseconds() || b.isHeld() != (refusals >= heldRefusals) {
+				rt.Fatalf("at %d after %d refusals: %+v, want open or half-open %t", now, refusals, b, tripped)
 			}
 		}
 	})
 }
 
 // opens is what a run of failures means.
-func opens[T any](run []T, of func(T) (delivery.GateCause, bool), over time.Duration) bool {
+func opens(run []failure, over time.Duration) bool {
 	if len(run) == 0 {
 		return false
 	}
-	last, _ := of(run[len(run)-1])
 	same, answered := 0, true
-	for i := len(run) - 1; i >= 0; i-- {
-		if cause, _ := of(run[i]); cause != last {
+	for _, x := range slices.Backward(run) {
+		if x.cause != run[len(run)-1].cause {
 			break
 		}
 		same++
 	}
 	for _, x := range run {
-		_, own := of(x)
-		answered = answered && own
+		answered = answered && x.answered
 	}
 	switch {
-	case last != delivery.GateFailing:
+	case run[len(run)-1].cause != delivery.GateFailing:
 		return same >= 3
 	case answered:
 		return len(run) >= 50 && over >= 200*time.Millisecond || len(run) >= 5 && over >= time.Minute
 	}
 	return len(run) >= 5 && over >= 200*time.Millisecond
-}
-
-// TestACallThatIsGivenUpHasLasted: calls that began together and got no answer open it at once; a delivery since they began does not count.
-func TestACallThatIsGivenUpHasLasted(t *testing.T) {
-	for name, tc := range map[string]struct {
-		taken int64
-		want  bool
-	}{"never": {0, true}, "just now": {9990 * millisecond, false}} {
-		b := breaker{succeededAt: tc.taken}
-		opened := false
-		for i := range silentFailures {
-			opened = b.fail(failure{job: &delivery.Job{ID: fmt.Sprint(i)}, cause: delivery.GateFailing}, 10_000*millisecond)
-		}
-		exactly(t, opened, tc.want, "taken %s", name)
-	}
 }
 
 // TestNothingIsTakenBeforeTheFirst: unseen deliveries do not contradict a job that was sent before this process began.

@@ -71,59 +71,41 @@ func TestWhatFailedIsForgottenInTheEnd(t *testing.T) {
 
 // TestTimeHeapAgreesWithAMap: after any sequence of changes the earliest is first, and every item knows its position.
 func TestTimeHeapAgreesWithAMap(t *testing.T) {
-	type item struct{ id, index int }
-	rapid.Check(t, func(t *rapid.T) {
+	type item struct{ index int }
+	rapid.Check(t, func(rt *rapid.T) {
 		h := timeHeap[*item]{index: func(i *item) *int { return &i.index }}
-		items := make([]*item, 20)
+		items, at := make([]item, 20), map[*item]int64{}
 		for i := range items {
-			items[i] = &item{i, -1}
+			items[i].index = -1
 		}
-		at := map[*item]int64{}
-		earliest := func() int64 {
-			var all []int64
-			for _, v := range at {
-				all = append(all, v)
-			}
-			return slices.Min(all)
-		}
-		it := rapid.SampledFrom(items)
-		when := rapid.Int64Range(0, 30)
-		t.Repeat(map[string]func(*rapid.T){
-			"set": func(t *rapid.T) {
-				i, v := it.Draw(t, "item"), when.Draw(t, "at")
-				h.set(i, v)
-				at[i] = v
-			},
-			"remove": func(t *rapid.T) {
-				i := it.Draw(t, "item")
+		for range rapid.IntRange(1, 200).Draw(rt, "steps") {
+			i := &items[rapid.IntRange(0, len(items)-1).Draw(rt, "item")]
+			switch rapid.IntRange(0, 4).Draw(rt, "step") {
+			case 0, 1, 2:
+				at[i] = rapid.Int64Range(0, 30).Draw(rt, "at")
+				h.set(i, at[i])
+			case 3:
 				h.remove(i)
 				delete(at, i)
-			},
-			"pop": func(t *rapid.T) {
-				if h.len() == 0 {
-					t.Skip("empty")
-				}
-				want := earliest()
-				if i := h.pop(); at[i] != want || i.index != -1 {
-					t.Fatalf("popped %d at %d (index %d), want one at %d", i.id, at[i], i.index, want)
-				} else {
+			case 4:
+				if h.len() > 0 {
+					first := h.first().at
+					if i = h.pop(); at[i] != first || i.index != -1 {
+						rt.Fatalf("popped one at %d (index %d), want one at %d", at[i], i.index, first)
+					}
 					delete(at, i)
 				}
-			},
-			"": func(t *rapid.T) {
-				if h.len() != len(at) {
-					t.Fatalf("%d items, want %d", h.len(), len(at))
+			}
+			earliest := int64(31)
+			for i, due := range at {
+				if earliest = min(earliest, due); h.entries[i.index] != (timed[*item]{due, i}) {
+					rt.Fatalf("an item at %d does not know where it is", due)
 				}
-				for i := range at {
-					if h.entries[i.index].item != i || h.entries[i.index].at != at[i] {
-						t.Fatalf("item %d does not know where it is", i.id)
-					}
-				}
-				if h.len() > 0 && h.first().at != earliest() {
-					t.Fatalf("first at %d, want %d", h.first().at, earliest())
-				}
-			},
-		})
+			}
+			if h.len() != len(at) || h.len() > 0 && h.first().at != earliest {
+				rt.Fatalf("%d items, want %d; the first at %d, want %d", h.len(), len(at), h.first().at, earliest)
+			}
+		}
 	})
 }
 

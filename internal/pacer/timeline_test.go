@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,14 +10,14 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestATimelineIsAListOfSlots: after any grants, uses and refunds, a timeline agrees with a list of its slots.
+// TestATimelineIsAListOfSlots: after any grants, uses and refunds, also of what an older rate has granted alone, a timeline agrees with a list of its slots.
 func TestATimelineIsAListOfSlots(t *testing.T) {
 	limited := &delivery.Campaign{ID: "c", Quotas: []*delivery.Quota{{ID: "q"}}}
 	rapid.Check(t, func(rt *rapid.T) {
 		tl := timeline{early: rapid.Int64Range(0, 5000).Draw(rt, "early")}
-		type slot struct{ at, grantedAt int64 }
+		type slot struct{ at, grantedAt, revision int64 }
 		var slots []slot
-		last, now := int64(0), int64(1_000_000)
+		last, now, revision := int64(0), int64(1_000_000), int64(0)
 		next := delivery.Slot{At: now}
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 4).Draw(rt, "step") {
@@ -24,10 +25,11 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 				now += rapid.Int64Range(0, 50_000).Draw(rt, "later")
 				rate := delivery.PerSecond(rapid.Int64Range(1, 5000).Draw(rt, "rate"))
 				g := delivery.Grant{First: next, Rate: rate, Units: rapid.Int64Range(0, 20).Draw(rt, "units"), GrantedAt: now}
-				g.From.Campaign = limited
+				revision += rapid.Int64Range(0, 1).Draw(rt, "change")
+				g.From.Campaign, g.Revision = limited, revision
 				tl.add(g)
 				for i := range g.Units {
-					slots = append(slots, slot{g.First.Advance(i, rate).Micros(), now})
+					slots = append(slots, slot{g.First.Advance(i, rate).Micros(), now, revision})
 				}
 				next = delivery.Slot{At: g.First.Advance(g.Units, rate).Micros()}
 			case 2:
@@ -59,7 +61,9 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 					rt.Fatalf("%d are too late, want %d", got, want)
 				}
 			case 4:
-				back, _ := tl.withdraw(noRevision)
+				from := rapid.SampledFrom([]int64{noRevision, revision, revision - 1}).Draw(rt, "from")
+				kept := slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return s.revision < from })
+				back, units := tl.withdraw(from)
 				var sum int64
 				before := int64(1) << 62
 				for _, g := range back {
@@ -69,10 +73,10 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 					}
 					before, sum = g.First.Micros(), sum+g.Units
 				}
-				if sum != int64(len(slots)) {
-					rt.Fatalf("%d handed back of %d", sum, len(slots))
+				if sum != int64(len(slots)-len(kept)) || sum != units {
+					rt.Fatalf("%d, said to be %d, are handed back of %d, and %d kept", sum, units, len(slots), len(kept))
 				}
-				slots = nil
+				slots = kept
 			}
 			if tl.granted != int64(len(slots)) {
 				rt.Fatalf("%d granted, want %d", tl.granted, len(slots))
@@ -89,35 +93,6 @@ func TestATimelineIsAListOfSlots(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A slot may be three quarters of the tolerance late, and where slots are far apart, of a tenth of what lies between them,
-// unless a quota counts.
-func TestHowLateASlotMayBeUsed(t *testing.T) {
-	free, limited := &delivery.Campaign{}, &delivery.Campaign{Quotas: []*delivery.Quota{{Windows: []delivery.Window{{Span: time.Hour, Limit: 1}}}}}
-	for _, tc := range []struct {
-		c             *delivery.Campaign
-		spacing, want int64
-	}{{free, 1000, 15_000}, {free, 200_000, 15_000}, {free, 1_000_000, 75_000}, {limited, 1_000_000, 15_000}} {
-		if got := (&Options{LateTolerance: 20 * time.Millisecond}).lateBy(tc.c, delivery.Rate{N: 1, Per: tc.spacing}); got != tc.want {
-			t.Errorf("%d quotas, a slot every %d us: %d late, want %d", len(tc.c.Quotas), tc.spacing, got, tc.want)
-		}
-	}
-}
-
-// TestOldSlotsAreHandedBack: after a change of the rate, slots that were granted under it already stay.
-func TestOldSlotsAreHandedBack(t *testing.T) {
-	tl := &timeline{}
-	for i := range int64(4) {
-		tl.add(delivery.Grant{First: delivery.Slot{At: 100 * i}, Rate: delivery.PerSecond(1000), Units: 3, Revision: i})
-	}
-	back, units := tl.withdraw(2)
-	if units != 6 || len(back) != 2 || back[0].Revision != 1 || back[1].Revision != 0 {
-		t.Errorf("%d units handed back: %+v", units, back)
-	}
-	if tl.granted != 6 || len(tl.grants) != 2 || tl.grants[0].Revision != 2 {
-		t.Errorf("%d units kept: %+v", tl.granted, tl.grants)
-	}
 }
 
 // TestTheWallClockMayBeSet after the daemon has started: times of the local clock are as far from now by the wall clock.
