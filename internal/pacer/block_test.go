@@ -3,7 +3,6 @@ package pacer
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -194,23 +193,6 @@ func TestBlockRetriesStayInTimers(t *testing.T) {
 		src := newPartition("timer/0")
 		exactly(t, f.offer(t, jobs(src, delivery.FromTimer, "c", 0, 10)), 0, "refused: a timer is shared by all")
 		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow), 10, "in a timer: %+v", f.outboxes[0].all())
-	})
-}
-
-// TestBlockDrains: a drain forgets what was given back; the jobs stay open for the daemon that reads them next.
-func TestBlockDrains(t *testing.T) {
-	one(t, newBook(blocking("c", 10)), nil, func(t *testing.T, f *fleet) {
-		src := f.offered(t, delivery.FromIngress, "c", 20)
-		time.Sleep(450 * time.Millisecond)
-		f.book.set(as(delivery.StatusPaused, blocking("c", 10)))
-		time.Sleep(time.Second)
-		f.drain(t)
-		sent := f.count("c")
-		f.book.set(blocking("c", 10))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		exactly(t, f.count("c"), sent, "sent after the drain")
-		exactly(t, src.counts().settled, sent, "settled")
 	})
 }
 

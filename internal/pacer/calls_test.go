@@ -49,7 +49,7 @@ func (x *flight) run(t *testing.T) (got flown) {
 				got.sent = append(got.sent, a)
 			}
 		}
-		got.most, got.forfeited = f.receiver.most, testutil.ToFloat64(f.daemons[0].metrics.forfeited)
+		got.most, got.forfeited = f.receiver.mostTo[""], testutil.ToFloat64(f.daemons[0].metrics.forfeited)
 		got.behind = f.daemons[0].sends.lateAt != 0
 	})
 	return got
@@ -116,35 +116,6 @@ func TestCallsOfUnequalLength(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCallRoom(t *testing.T) {
-	n := need{most: 4, spacing: 1000, late: 14_000, soon: 15_000, horizon: 75_000}
-	for _, tc := range []struct {
-		name string
-		n    func(*need)
-		c    calls
-		now  int64
-		want int64
-	}{
-		{"nothing known", nil, calls{inFlight: 1}, 0, 3},
-		{"as fast as the slots", nil, calls{lasts: 4000}, 0, 4 + 75},
-		{"a little slower: used until the next ask", nil, calls{lasts: 5000}, 0, 4 + 12},
-		{"much slower: used in time", nil, calls{lasts: 50_000}, 0, 4 + 1},
-		{"slower than anything can wait", nil, calls{lasts: 500_000}, 0, 4},
-		{"none is free", nil, calls{inFlight: 4, lasts: 5000}, 1000, 12},
-		{"more than there may be", nil, calls{inFlight: 6, lasts: 500_000}, 0, -2},
-		{"none has ended for long", nil, calls{inFlight: 4, lasts: 5000}, 100_000, 0},
-		{"slots are far apart", func(n *need) { n.spacing = 1 << 40 }, calls{lasts: 1_000_000}, 0, 4},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			n := n
-			if tc.n != nil {
-				tc.n(&n)
-			}
-			exactly(t, tc.c.free(n, tc.now), tc.want, "room for")
-		})
-	}
 }
 
 // TestSlotsThatAwaitACall: slots that pass because no call is free are no sign of a busy machine, so that nothing that gives way to
@@ -218,32 +189,6 @@ func TestSinkIsKeptBusy(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRoomOfSinkAndCampaign: a campaign asks for no more slots than both itself and its sink have calls for.
-func TestRoomOfSinkAndCampaign(t *testing.T) {
-	one(t, newBook(), nil, func(t *testing.T, f *fleet) {
-		p := f.daemons[0]
-		for _, tc := range []struct {
-			own, sink calls
-			max       int
-			want      int64
-		}{
-			{calls{}, calls{}, 0, 16},
-			{calls{}, calls{inFlight: 10}, 0, 6},
-			{calls{inFlight: 2}, calls{inFlight: 10}, 4, 2},
-			{calls{inFlight: 2}, calls{inFlight: 15}, 8, 1},
-			{calls{}, calls{lasts: 20_000}, 0, 16 + 11}, // what is used within 14 ms
-		} {
-			q := newQueue("c")
-			q.campaign = &delivery.Campaign{ID: "c", Rate: delivery.PerSecond(1_000_000), MaxInFlight: tc.max}
-			q.sink, q.calls = &sinkState{max: 16, calls: tc.sink}, tc.own
-			q.put(rankOther, &delivery.Job{Weight: 1})
-			room := make(chan int64, 1)
-			p.inbox.do(func(instant) { _, own := p.freeCalls(q, 75_000, instant{}); room <- own })
-			exactly(t, <-room, tc.want, "room for: %+v", tc)
-		}
-	})
 }
 
 // TestSendersAreReused: as many goroutines as calls at once, the same again for the next calls, some of many afterwards, none in the end.

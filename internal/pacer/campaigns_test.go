@@ -30,59 +30,27 @@ func testCampaigns(t testing.TB, resolve func(*delivery.Campaign) *sinkState) ca
 }
 
 // A campaign is looked up when its row or its schedule changes, and at no other time.
-func TestEffectiveCampaigns(t *testing.T) {
-	resolved, sink := 0, &sinkState{id: "x"}
-	s := testCampaigns(t, func(*delivery.Campaign) *sinkState { resolved++; return sink })
+func TestCampaignsAreLookedUpWhenTheyChange(t *testing.T) {
+	resolved := 0
+	s := testCampaigns(t, func(*delivery.Campaign) *sinkState { resolved++; return &sinkState{} })
 	if s.effective("c", instantAt(0)) != nil {
 		t.Error("a campaign before there is a catalog")
 	}
-	c := campaign("c", 10)
-	c.Status, c.StartsAt = delivery.StatusActive, instantAt(time.Minute).wall
+	c := as(delivery.StatusActive, campaign("c", 10))
+	c.StartsAt = instantAt(time.Minute).wall
 	s.use(catalogOf(c), time.Minute, instantAt(0))
-	first := s.effective("c", instantAt(time.Second))
-	if first == nil || first.sink != sink || s.effective("c", instantAt(2*time.Second)) != first || resolved != 1 {
-		t.Fatalf("%+v, resolved %d times", first, resolved)
+	for second := range 120 {
+		now := instantAt(time.Duration(second) * time.Second)
+		if e := s.change(now.wall); (e != nil) != (second == 60) {
+			t.Errorf("second %d: its schedule changes: %t", second, e != nil)
+		}
+		s.effective("c", now)
 	}
-	before := first.campaign
-	if at, ok := s.nextChange(instantAt(50 * time.Second)); !ok || at != (10*time.Second+50*time.Second).Microseconds()+1 {
-		t.Errorf("next change at %d, %t", at, ok)
-	}
-	if e := s.change(instantAt(time.Minute - 1).wall); e != nil {
-		t.Error("the schedule acts before its time")
-	}
-	if e := s.change(instantAt(time.Minute).wall); e != first || e.campaign.ID != "c" || resolved != 2 {
-		t.Errorf("%+v, resolved %d times", e, resolved)
-	}
-	if standingOf(before, sink, instantAt(0).wall) != held || standingOf(first.campaign, sink, instantAt(time.Minute).wall) != sending {
-		t.Error("it does not send from its start on")
-	}
-	if e := s.change(instantAt(time.Hour).wall); e != nil {
-		t.Error("a schedule that has acted acts again")
-	}
-	if _, ok := s.nextChange(instantAt(time.Hour)); ok {
-		t.Error("a change is still to come")
-	}
-}
-
-// The counts of a deleted campaign are kept for a while, and for good if it comes again in time.
-func TestCountsOutliveACampaign(t *testing.T) {
-	s := testCampaigns(t, func(*delivery.Campaign) *sinkState { return nil })
-	rows := catalogOf(campaign("goes", 1), campaign("returns", 1))
-	s.use(rows, time.Minute, instantAt(0))
-	for _, id := range []string{"goes", "returns"} {
-		s.effective(id, instantAt(0))
-	}
-	s.use(catalogOf(), time.Minute, instantAt(time.Second))
-	if len(s.byID) != 0 || len(s.gone) != 2 || s.effective("goes", instantAt(time.Second)) != nil {
-		t.Errorf("%d known, %d gone", len(s.byID), len(s.gone))
-	}
-	s.dropCounts(time.Minute, instantAt(countsKeptFor))
-	exactly(t, len(s.counts.byID), 2, "tallies while both are kept")
-	s.use(catalogOf(campaign("returns", 1)), time.Minute, instantAt(countsKeptFor))
-	s.dropCounts(time.Minute, instantAt(time.Second+countsKeptFor+time.Millisecond))
-	if list := s.counts.byID; len(list) != 1 || list["returns"] == nil || len(s.gone) != 0 {
-		t.Errorf("%+v, %d gone", list, len(s.gone))
-	}
+	exactly(t, resolved, 2, "times it is looked up: at first and at its start")
+	c.Revision++
+	s.use(catalogOf(c), time.Minute, instantAt(time.Hour))
+	s.effective("c", instantAt(time.Hour))
+	exactly(t, resolved, 3, "times it is looked up when its row has changed")
 }
 
 func TestStanding(t *testing.T) {
@@ -112,25 +80,18 @@ func TestStanding(t *testing.T) {
 
 // That a campaign's sink is missing is said once, when it would send otherwise, and again only after it had one.
 func TestAMissingSinkIsSaidOnce(t *testing.T) {
-	c := as(delivery.StatusActive, campaign("c", 10))
-	paused := c
-	paused.Status = delivery.StatusPaused
-	e := &effective{campaign: &paused}
-	now := instantAt(0).wall
-	if e.lacksSink(now) {
-		t.Error("said of a campaign that is paused")
-	}
-	e.campaign = &c
-	if !e.lacksSink(now) || e.lacksSink(now) {
-		t.Error("not said once")
-	}
-	e.sink = &sinkState{}
-	if e.lacksSink(now) {
-		t.Error("said of a campaign that has one")
-	}
-	e.sink = nil
-	if !e.lacksSink(now) {
-		t.Error("not said of a sink that is missing again")
+	e := &effective{}
+	for step, tc := range []struct {
+		status delivery.Status
+		sink   *sinkState
+		says   bool
+	}{
+		{delivery.StatusPaused, nil, false}, {delivery.StatusActive, nil, true}, {delivery.StatusActive, nil, false},
+		{delivery.StatusActive, &sinkState{}, false}, {delivery.StatusActive, nil, true},
+	} {
+		c := as(tc.status, campaign("c", 10))
+		e.campaign, e.sink = &c, tc.sink
+		exactly(t, e.lacksSink(instantAt(0).wall), tc.says, "said at step %d", step)
 	}
 }
 

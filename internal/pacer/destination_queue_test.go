@@ -179,14 +179,25 @@ func TestDeadAndDeafDestinationsCostTheOthersNothing(t *testing.T) {
 // push offers jobs of a lane until all are accepted.
 func (f *fleet) push(t *testing.T, list []*delivery.Job) {
 	t.Helper()
+	if err := f.pushTo(t.Context(), 0, list, 5*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pushTo offers jobs of a lane to a daemon piece by piece, and those that are refused again after a pause.
+func (f *fleet) pushTo(ctx context.Context, daemon int, list []*delivery.Job, pause time.Duration) error {
 	for len(list) > 0 {
 		n := min(len(list), 64)
-		refused := f.offer(t, list[:n])
-		list = list[n-refused:]
-		if refused > 0 {
-			time.Sleep(5 * time.Millisecond)
+		refused, err := f.daemons[daemon].Offer(ctx, list[:n])
+		if err != nil {
+			return err
+		}
+		list = list[n-len(refused):]
+		if len(refused) > 0 {
+			time.Sleep(pause)
 		}
 	}
+	return nil
 }
 
 // toShop offers n jobs of c for the shop from a lane of their own.
@@ -625,16 +636,6 @@ func TestCountedDestinationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnAnswerAboutTheSinkClosesTheSink: also if the job has a destination of its own.
-func TestAnAnswerAboutTheSinkClosesTheSink(t *testing.T) {
-	played(t, 1, newBook(campaign("c", 100)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 10 * time.Second}))
-		f.pushed(t, delivery.FromLane, "c", 100, "a", "b")
-		time.Sleep(8 * time.Second)
-		atMost(t, len(f.receiver.history()), 8, "sent while the sink waits")
-	})
-}
-
 // TestJobsApartTakeLittleMemory: of many jobs for a destination that does not work, few wait in memory, and none for long.
 func TestJobsApartTakeLittleMemory(t *testing.T) {
 	played(t, 1, newBook(campaign("c", 1000)), &shops{}, func(t *testing.T, f *fleet, _ *partition) {
@@ -647,22 +648,6 @@ func TestJobsApartTakeLittleMemory(t *testing.T) {
 			}
 		}
 		exactly(t, in.counts().settled, 3000, "offsets are closed after 10 s")
-	})
-}
-
-// TestADrainDropsJobsApart: their offsets stay open.
-func TestADrainDropsJobsApart(t *testing.T) {
-	s := &shops{limit: map[string]int{"small": 1}}
-	played(t, 1, newBook(campaign("c", 1000)), s, func(t *testing.T, f *fleet, _ *partition) {
-		f.receiver.setLatency(time.Second)
-		lane := f.pushed(t, delivery.FromLane, "c", 4, "small")
-		time.Sleep(500 * time.Millisecond)
-		exactly(t, f.inMemory(t).Jobs, 3, "jobs in memory")
-		f.drain(t)
-		exactly(t, lane.counts().settled, 1, "settled")
-		f.push(t, named(jobs(lane, delivery.FromLane, "c", 1, 3), "small"))
-		time.Sleep(6 * time.Second)
-		exactly(t, lane.count(delivery.OutcomeDelivered), 4, "delivered")
 	})
 }
 

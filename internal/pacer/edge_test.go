@@ -10,19 +10,6 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestAHeavierJobComesToTheFront: a high-priority job heavier than the slots held jumps in front of a queue that is in the slot heap.
-func TestAHeavierJobComesToTheFront(t *testing.T) {
-	one(t, newBook(campaign("c", 20)), nil, func(t *testing.T, f *fleet) {
-		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20))
-		time.Sleep(320 * time.Millisecond) // some slots are held (the horizon is 75 ms, one slot each 50 ms)
-		list := jobs(newPartition("in/1"), delivery.FromIngress, "c", 0, 1)
-		list[0].Priority, list[0].Weight = delivery.PriorityHigh, 3
-		f.offer(t, list)
-		time.Sleep(3 * time.Second)
-		exactly(t, f.count("c"), 21, "sent")
-	})
-}
-
 // TestSlotsOfExpiredJobsAreGivenBack: the queue runs empty with slots left, because its jobs expired on their way to the sink. Later jobs, fewer than
 // the stale slots, are never sent, and the sink's room stays reduced.
 func TestSlotsOfExpiredJobsAreGivenBack(t *testing.T) {
@@ -37,32 +24,6 @@ func TestSlotsOfExpiredJobsAreGivenBack(t *testing.T) {
 		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "c", 0, 5))
 		time.Sleep(2 * time.Minute)
 		exactly(t, f.count("c")-before, 5, "later jobs sent in two minutes")
-	})
-}
-
-// TestUnusedSlotsDoNotStarveTheSink: the leaked slots of one campaign starve another on the same sink.
-func TestUnusedSlotsDoNotStarveTheSink(t *testing.T) {
-	one(t, newBook(campaign("a", 500), campaign("a2", 500), campaign("b", 100)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.max = 20
-		f.receiver.setLatency(100 * time.Millisecond)
-		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 20))
-		time.Sleep(2 * time.Second)
-		for i, id := range []string{"a", "a2"} { // bursts that expire before their slots
-			list := jobs(newPartition("lane/0"), delivery.FromLane, id, int64(i*100), 100)
-			for _, j := range list {
-				j.ExpiresAt = time.Now().Add(3 * time.Millisecond)
-			}
-			f.offer(t, list)
-			time.Sleep(time.Second)
-		}
-		f.receiver.setLatency(time.Second) // the sink becomes slow: 20 calls of 1 s are 20 jobs a second
-		before := f.count("b")
-		src := newPartition("lane/1")
-		for i := range 60 {
-			f.offer(t, jobs(src, delivery.FromLane, "b", int64(20+i*20), 20))
-			time.Sleep(time.Second)
-		}
-		atLeast(t, f.count("b")-before, 900, "b: sent of 1200 in a minute; the sink could take 20 a second")
 	})
 }
 
@@ -127,13 +88,12 @@ func (s strict) Refund(ctx context.Context, grants []delivery.Grant) error {
 // that asked for them.
 func TestACampaignDeletedDuringATake(t *testing.T) {
 	b := newBook(campaign("c", 1000))
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(1, uniform(3, 20*time.Millisecond, 0), b, func(o *Options) { o.Limiter = strict{o.Limiter.(*client), t} })
+	one(t, b, func(o *Options) { o.Limiter = strict{o.Limiter.(*client), t} }, func(t *testing.T, f *fleet) {
+		f.store.latency = uniform(3, 20*time.Millisecond, 0)
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 500))
 		time.Sleep(30 * time.Millisecond) // the take, begun at 12.5 ms, is answered at 52.5 ms
 		b.remove("c")
 		time.Sleep(time.Second)
-		f.stop()
 	})
 }
 

@@ -18,10 +18,8 @@ type receiver struct {
 	hangs   func(j *delivery.Job) bool // whether a call takes a second
 	deaf    func(j *delivery.Job) bool // whether it is never answered, and given up after ten
 	max     int
-	flying  int // calls in flight
-	most    int // the most there were
 
-	flyingTo, mostTo map[string]int // the same by destination
+	flyingTo, mostTo map[string]int // calls in flight, and the most there were, by destination; "" for jobs without one
 }
 
 type arrival struct {
@@ -37,7 +35,10 @@ type arrival struct {
 }
 
 func newReceiver() *receiver {
-	return &receiver{began: time.Now(), max: 1 << 20, latency: func() time.Duration { return 5 * time.Millisecond }}
+	return &receiver{
+		began: time.Now(), max: 1 << 20, latency: func() time.Duration { return 5 * time.Millisecond },
+		flyingTo: map[string]int{}, mostTo: map[string]int{},
+	}
 }
 
 // history is what was sent so far.
@@ -91,14 +92,9 @@ func (d daemonSinks) Deliver(ctx context.Context, sink string, j *delivery.Job) 
 		a.step = j.State.Step
 	}
 	d.sent = append(d.sent, a)
-	if d.flyingTo == nil {
-		d.flyingTo, d.mostTo = map[string]int{}, map[string]int{}
-	}
 	d.flyingTo[to]++
 	d.mostTo[to] = max(d.mostTo[to], d.flyingTo[to])
 	answer, latency := d.answer, d.latency()
-	d.flying++
-	d.most = max(d.most, d.flying)
 	defer d.landed(to)
 	if d.hangs != nil && d.hangs(j) {
 		latency = time.Second
@@ -127,6 +123,5 @@ func (d daemonSinks) Deliver(ctx context.Context, sink string, j *delivery.Job) 
 func (r *receiver) landed(destination string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.flying--
 	r.flyingTo[destination]--
 }

@@ -6,63 +6,38 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// A destination that answers 500 for ten minutes costs a job of a backlog, or one that arrives meanwhile, at most an attempt. The same
-// holds for a daemon that has only a few of the jobs, while another has many.
+// A destination that answers 500 for ten minutes costs a job of a backlog at most an attempt. The same holds for a daemon that has only a few of
+// the jobs, while another has many. TestOutages has jobs that arrive meanwhile.
 func TestABacklogSurvivesAnOutageOfAnswers(t *testing.T) {
 	testservices.Simulation(t)
 	for name, tc := range map[string]struct {
 		daemons   int
 		campaigns []string
-		few       int // jobs of a campaign of its own, on the first daemon; the backlog is then on the others
-		stream    int // jobs a second
+		few       int // jobs of a campaign of its own, on the first daemon; the backlog is then on the other
 	}{
-		"one daemon":             {1, []string{"a"}, 0, 0},
-		"three daemons":          {3, []string{"a"}, 0, 0},
-		"several campaigns":      {1, []string{"a", "b", "c"}, 0, 0},
-		"few jobs on one of two": {2, []string{"a"}, 20, 0},
-		"jobs that arrive":       {1, []string{"a"}, 0, 10},
+		"one daemon":             {1, []string{"a"}, 0},
+		"three daemons":          {3, []string{"a"}, 0},
+		"several campaigns":      {1, []string{"a", "b", "c"}, 0},
+		"few jobs on one of two": {2, []string{"a"}, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBook(campaign("a", 100), campaign("b", 100), campaign("c", 100), campaign("few", 100))
 			several(t, tc.daemons, b, nil, func(t *testing.T, f *fleet) {
 				f.receiver.setAnswer(always(delivery.Result{Class: delivery.Temporary, By: delivery.ByDestination}))
-				backlog, on := 3000, 0
-				if tc.stream > 0 {
-					backlog = 1
-				}
+				var among []int // all
 				if tc.few > 0 {
-					on = 1
-				}
-				var left [][]*delivery.Job
-				add := func(id string, n int) {
-					lane := newPartition(fmt.Sprint("lane/", id, len(left)))
-					left = append(left, jobs(lane, delivery.FromLane, id, 0, n))
+					among = []int{1}
 				}
 				for _, id := range tc.campaigns {
-					for range tc.daemons - on {
-						add(id, backlog/len(tc.campaigns)/(tc.daemons-on))
-					}
+					f.share(t, id, 3000/len(tc.campaigns), among...)
 				}
-				for second := range 600 { // what does not fit waits in its lane
-					if second == 5 && tc.few > 0 { // the news of the others takes a moment
-						f.offer(t, jobs(newPartition("lane/few"), delivery.FromLane, "few", 0, tc.few))
-					}
-					if tc.stream > 0 {
-						add("a", tc.stream)
-					}
-					for i := range left {
-						if len(left[i]) > 0 {
-							left[i], _ = f.daemons[(i+on)%tc.daemons].Offer(t.Context(), left[i])
-						}
-					}
-					time.Sleep(time.Second)
-				}
+				time.Sleep(5 * time.Second)
+				f.share(t, "few", tc.few, 0)
+				time.Sleep(10 * time.Minute)
 				calls := len(f.receiver.history())
 				f.receiver.setAnswer(nil)
 				time.Sleep(2 * time.Minute)
@@ -363,41 +338,4 @@ func TestAChangeEndsTheHold(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A campaign is held from the fiftieth refusal after its last success until the next success.
-func TestWhatHoldsForRefusals(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var c breaker
-		inRow, now := 0, int64(0)
-		for range rapid.IntRange(1, 300).Draw(rt, "answers") {
-			now += rapid.Int64Range(0, 400*millisecond).Draw(rt, "later")
-			switch rapid.IntRange(0, 40).Draw(rt, "answer") {
-			case 0:
-				c.succeeded(now)
-				inRow = 0
-			case 1:
-				c.fail(failure{job: &delivery.Job{}, cause: delivery.GateFailing}, now)
-				c.trip(delivery.GateFailing, probeEvery, now)
-			case 2:
-				if was := c.forgive(now); was != (inRow >= heldRefusals) {
-					rt.Fatalf("forgiven after %d: was held %t", inRow, was)
-				}
-				inRow = 0
-			default:
-				inRow++
-				if first, _ := c.refused(heldRefusals, now); first != (inRow == heldRefusals) {
-					rt.Fatalf("refusal %d in a row: the first that holds: %t", inRow, first)
-				}
-				if c.isHeld() {
-					c.trip(delivery.GateRefused, probeEvery, now)
-				} else if c.tripped || c.failures != 0 {
-					rt.Fatalf("a refusal leaves %+v", c)
-				}
-			}
-			if c.isHeld() != (inRow >= heldRefusals) || c.isHeld() && !c.tripped {
-				rt.Fatalf("after %d in a row: %+v", inRow, c)
-			}
-		}
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -175,14 +174,12 @@ func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 // TestKeysThatAnswerSlowly, but in time for their windows, keep no job from being sent, also where a take is as slow.
 func TestKeysThatAnswerSlowly(t *testing.T) {
 	for _, tt := range []struct{ takes, keys time.Duration }{{1, 22}, {22, 22}, {1, 35}, {30, 30}, {36, 36}} {
-		takes := tt.takes * time.Millisecond
-		synctest.Test(t, func(t *testing.T) {
-			k := &keys{takes: tt.keys * time.Millisecond}
-			f := newFleet(1, uniform(3, takes/2, 0), newBook(keyedCampaign(1000)), func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} })
-			defer f.stop()
-			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
+		k := &keys{takes: tt.keys * time.Millisecond}
+		oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
+			f.store.latency = func() time.Duration { return tt.takes * time.Millisecond / 2 }
+			f.offered(t, delivery.FromLane, "c", 1)
 			time.Sleep(time.Second)
-			exactly(t, f.count("c"), 1, "jobs are sent where a take lasts %s", takes)
+			exactly(t, f.count("c"), 1, "jobs are sent where a take lasts %d ms", tt.takes)
 			atMost(t, k.asked, 10, "times that its keys were asked")
 		})
 	}
@@ -210,12 +207,10 @@ func TestKeysThatAnswerBetweenSlots(t *testing.T) {
 
 // TestKeysThatAnswerAgain: after an outage, the next job is sent as before it.
 func TestKeysThatAnswerAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := &keys{takes: 2 * time.Millisecond, down: time.Now().Add(20 * time.Second)}
-		f := newFleet(1, uniform(3, time.Millisecond, 0), newBook(keyedCampaign(100)), func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} })
-		defer f.stop()
-		src := newPartition("lane/0")
-		f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1))
+	k := &keys{takes: 2 * time.Millisecond}
+	oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
+		k.down = time.Now().Add(20 * time.Second)
+		src := f.offered(t, delivery.FromLane, "c", 1)
 		time.Sleep(22 * time.Second)
 		for i := 1; i < 8; i++ {
 			f.offer(t, jobs(src, delivery.FromLane, "c", int64(i), 1))
@@ -295,27 +290,6 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 				atMost(t, len(k.counted), 0, "counted after the drain")
 			}
 		})
-	})
-}
-
-// TestHeavyJobsWithKeys: jobs of several units go in their turn, at the rate of their units.
-func TestHeavyJobsWithKeys(t *testing.T) {
-	k := &keys{takes: 8 * time.Millisecond}
-	oneKeyed(t, keyedCampaign(200), k, func(t *testing.T, f *fleet) {
-		list, units := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100), int64(0)
-		for i, j := range list {
-			j.Weight = int64(1 + i%7*i%5)
-			units += j.Weight
-		}
-		atMost(t, f.offer(t, list), 0, "refused")
-		time.Sleep(time.Duration(units)*time.Second/200 + 2*time.Second)
-		sent := f.receiver.history()
-		if len(sent) != len(list) {
-			t.Fatalf("%d of %d were sent", len(sent), len(list))
-		}
-		if took, want := sent[len(sent)-1].at-sent[0].at, units*1_000_000/200; took < want-50_000 || took > want*102/100 {
-			t.Errorf("%d units were sent in %d µs, not %d", units, took, want)
-		}
 	})
 }
 

@@ -76,27 +76,8 @@ func TestCountsOfDeletedCampaignsGo(t *testing.T) {
 		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "goes", 200, 5)))
 		time.Sleep(time.Second)
 		exactly(t, p.counts.know("goes").Jobs(delivery.OutcomeDelivered), 5, "delivered of a campaign created anew")
-	})
-}
-
-// TestEveryAttemptCountsAsSent: also those after which a job waits in memory. A job that went to a timer unsent does not.
-func TestEveryAttemptCountsAsSent(t *testing.T) {
-	c := blocking("c", 10)
-	adjust := func(o *Options) { o.Retry.Initial = time.Second }
-	one(t, newBook(c), adjust, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Temporary}, func(j *delivery.Job) bool {
-			return j.Attempt == 0 && j.Offset%2 == 0
-		}))
-		timer := jobs(newPartition("timer/0"), delivery.FromTimer, "c", 1000, 200)
-		for _, j := range timer {
-			j.Attempt = 1
-		}
-		f.offer(t, f.counted(0, append(jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20), timer...)))
-		time.Sleep(20 * time.Second)
-		atLeast(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonOverflow), 1, "had to wait in a timer")
-		if got, want := f.daemons[0].Tallies()[0].Sent, int64(f.count("c")); got != want {
-			t.Errorf("%d sent, want %d", got, want)
-		}
+		gone, _ := inTurn(t.Context(), p, func(instant) int { return len(p.campaigns.gone) })
+		exactly(t, gone, 0, "campaigns are remembered as gone")
 	})
 }
 

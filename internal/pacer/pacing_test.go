@@ -277,10 +277,10 @@ func TestChangesOfRateCostLittle(t *testing.T) {
 	const every, warm, length = 100 * time.Millisecond, time.Second, 10 * time.Second
 	for _, daemons := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d daemons", daemons), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			b := newBook(campaign("c", 1000))
+			several(t, daemons, b, nil, func(t *testing.T, f *fleet) {
+				f.store.latency = uniform(1, 400*time.Microsecond, 200*time.Microsecond)
 				random := rand.New(rand.NewPCG(1, 1))
-				b := newBook(campaign("c", 1000))
-				f := newFleet(daemons, uniform(1, 400*time.Microsecond, 200*time.Microsecond), b, nil)
 				stop := f.feedAll("c")
 				changes, due := []change{{0, 1000}}, 0.0
 				until := func(at int64) {

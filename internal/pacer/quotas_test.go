@@ -120,12 +120,10 @@ func TestALimitOfNothingIsAskedForSeldom(t *testing.T) {
 func TestAQuotaRemovedDuringATake(t *testing.T) {
 	for name, after := range map[string]time.Duration{"no take under way": 500 * time.Millisecond, "a take under way": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := under("c", 10, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}})
-				f := newFleet(1, uniform(3, 50*time.Millisecond, 0), newBook(c), nil) // of one way: a take lasts 100 ms
-				defer f.stop()
-				in := newPartition("in")
-				f.offer(t, f.counted(0, jobs(in, delivery.FromLane, "c", 0, 10)))
+			c := under("c", 10, delivery.Quota{ID: "q", Windows: []delivery.Window{{Span: time.Hour, Limit: 3}}})
+			one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
+				f.store.latency = uniform(3, 50*time.Millisecond, 0) // of one way: a take lasts 100 ms
+				f.offered(t, delivery.FromLane, "c", 10)
 				time.Sleep(5 * time.Second)
 				begun := f.store.taken()
 				for f.store.taken() == begun { // the take is at the store

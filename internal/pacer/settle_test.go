@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -77,9 +76,7 @@ func (f *fleet) share(t *testing.T, campaign string, n int, among ...int) (lanes
 		}
 		mine = f.counted(d, mine)
 		go func() {
-			for err := error(nil); len(mine) > 0 && err == nil; time.Sleep(50 * time.Millisecond) {
-				mine, err = f.daemons[d].Offer(t.Context(), mine)
-			}
+			_ = f.pushTo(t.Context(), d, mine, 50*time.Millisecond)
 		}()
 	}
 	return lanes
@@ -239,35 +236,6 @@ func TestALongWaitIsNotBelieved(t *testing.T) {
 	})
 }
 
-// Only the jobs of a destination that throttles wait.
-func TestScopesOfThrottling(t *testing.T) {
-	for scope, want := range map[delivery.Scope]struct{ refused, other, elsewhere int }{
-		delivery.ScopeRecipient: {3, 97, 100},
-		delivery.ScopeCampaign:  {3, 0, 100},
-		delivery.ScopeSink:      {3, 0, 0},
-	} {
-		b := newBook(campaign("c", 100), campaign("other", 100))
-		one(t, b, nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(answering(delivery.Result{Class: delivery.Throttled, Scope: scope, RetryAfter: 3 * time.Second}, func(j *delivery.Job) bool {
-				return scope == delivery.ScopeSink || j.Campaign == "c" && (scope == delivery.ScopeCampaign || j.Offset < 3)
-			}))
-			lane := f.offered(t, delivery.FromLane, "c", 3)
-			time.Sleep(100 * time.Millisecond)
-			f.offer(t, jobs(lane, delivery.FromLane, "c", 3, 97))
-			f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))
-			time.Sleep(2 * time.Second)
-			if n, m := f.count("c")-3, f.count("other"); n < want.other || n > want.other+3 || m < want.elsewhere || m > want.elsewhere+3 {
-				t.Errorf("scope %d: %d others of the campaign and %d of another were sent, want %d and %d", scope, n, m, want.other, want.elsewhere)
-			}
-			f.receiver.setAnswer(nil)
-			time.Sleep(4 * time.Second)
-			if n, m := f.count("c"), f.count("other"); n < 97 || m < 100 {
-				t.Errorf("scope %d: %d of 103 and %d of 100 sent in the end", scope, n, m)
-			}
-		})
-	}
-}
-
 // TestALongThrottleIsATrouble: the sink has asked a campaign, or a destination, to wait for more than a minute and has taken nothing meanwhile.
 // Then that is why nothing is sent. A short wait is no trouble.
 func TestALongThrottleIsATrouble(t *testing.T) {
@@ -310,25 +278,6 @@ func TestALimitOfASecondIsNotLogged(t *testing.T) {
 			log.says(t, "level=", 0)
 		})
 	}
-}
-
-// A gate opened in the store is open in the daemon whose destination asked for the wait.
-func TestAGateIsOpenedByHand(t *testing.T) {
-	one(t, newBook(campaign("c", 10)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, RetryAfter: 4 * time.Minute}))
-		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 10))
-		time.Sleep(10 * time.Second)
-		f.receiver.setAnswer(nil)
-		f.daemons[0].SeeGates([]delivery.Gate{{Sink: "default", Until: time.Now().Add(3 * time.Minute)}})
-		time.Sleep(time.Second)
-		atMost(t, f.count("c"), 8, "sent while the gate is closed")
-		f.store.mu.Lock()
-		f.store.model = model.NewStore()
-		f.store.mu.Unlock()
-		f.daemons[0].SeeGates(nil)
-		time.Sleep(3 * time.Second)
-		atLeast(t, f.count("c"), 8, "sent")
-	})
 }
 
 // unheard is a store that hears of no gate for a while.
@@ -414,25 +363,41 @@ func TestNewJobsGoOnceAGateIsOpened(t *testing.T) {
 	}
 }
 
-// Failures that are about the campaign stop only that campaign, those about the sink or its destination all campaigns.
+// TestScopesOfFailures: failures that are about a recipient stop none but its jobs, those about a campaign only that campaign, and those about the
+// sink or its destination all campaigns of that sink. For as long as the failures last a job is tried now and then, and afterwards all goes on.
 func TestScopesOfFailures(t *testing.T) {
-	for _, class := range []delivery.ResultClass{delivery.Unreachable, delivery.Misconfigured} {
-		for scope, stops := range map[delivery.Scope]bool{
-			delivery.ScopeSink: true, delivery.ScopeDestination: true, delivery.ScopeCampaign: false,
+	for _, class := range []delivery.ResultClass{delivery.Throttled, delivery.Unreachable, delivery.Misconfigured} {
+		for _, tc := range []struct {
+			about        string
+			scope        delivery.Scope
+			mine, others int // jobs that are sent meanwhile
+		}{
+			{"a recipient", delivery.ScopeRecipient, 100, 100}, {"the campaign", delivery.ScopeCampaign, 0, 100},
+			{"the destination", delivery.ScopeDestination, 0, 0}, {"the sink", delivery.ScopeSink, 0, 0},
 		} {
-			one(t, newBook(campaign("c", 100), campaign("other", 100)), nil, func(t *testing.T, f *fleet) {
-				f.receiver.setAnswer(answering(delivery.Result{Class: class, Scope: scope}, func(j *delivery.Job) bool {
-					return j.Campaign == "c"
-				}))
-				f.offer(t, jobs(newPartition("lane/c"), delivery.FromLane, "c", 0, 100))
-				time.Sleep(500 * time.Millisecond)
-				f.offer(t, jobs(newPartition("lane/other"), delivery.FromLane, "other", 0, 100))
-				time.Sleep(300 * time.Millisecond)
-				if n := f.count("other"); (n == 0) != stops {
-					t.Errorf("%s, scope %d: %d jobs of another campaign were sent", class, scope, n)
-				}
-				time.Sleep(4 * time.Second)
-				exactly(t, f.count("other"), 100, "%s, scope %d: jobs of another campaign were sent in the end", class, scope)
+			t.Run(fmt.Sprint(class, ", about ", tc.about), func(t *testing.T) {
+				far := campaign("far", 100)
+				far.Sink = "another"
+				one(t, newBook(campaign("c", 100), campaign("other", 100), far), nil, func(t *testing.T, f *fleet) {
+					f.receiver.setAnswer(answering(delivery.Result{Class: class, Scope: tc.scope, RetryAfter: 4 * time.Second}, func(j *delivery.Job) bool {
+						return j.Campaign != "far" && tc.others == 0 || j.Campaign == "c" && (tc.mine == 0 || j.Offset < 10)
+					}))
+					lane := f.offered(t, delivery.FromLane, "c", 10)
+					time.Sleep(400 * time.Millisecond)
+					f.offer(t, jobs(lane, delivery.FromLane, "c", 10, 100))
+					other := f.offered(t, delivery.FromLane, "other", 100)
+					f.offered(t, delivery.FromLane, "far", 100)
+					before := f.count("c")
+					time.Sleep(1100 * time.Millisecond)
+					within(t, f.count("c")-before, tc.mine, tc.mine+12, "jobs of the campaign were sent")
+					within(t, f.count("other"), tc.others, tc.others+2, "jobs of another campaign were sent")
+					exactly(t, f.count("far"), 100, "jobs to another sink were sent")
+					f.receiver.setAnswer(nil)
+					time.Sleep(8 * time.Second)
+					atLeast(t, lane.count(delivery.OutcomeDelivered), 100, "jobs of the campaign were taken in the end")
+					exactly(t, other.count(delivery.OutcomeDelivered), 100, "jobs of another campaign were taken in the end")
+					keepsRate(t, sorted(f.receiver.history(), "other"), 100, 1)
+				})
 			})
 		}
 	}
@@ -456,72 +421,30 @@ func TestAContradictedFailureClosesNothing(t *testing.T) {
 	})
 }
 
-// A normal refusal settles its job as rejected: no dead letter, no retry, an attempt that counts, and a sign that the sink
-// works. However many come in a row, they hold nothing.
+// A normal refusal settles its job as rejected: no retry, an attempt that counts, and a sign that the sink works. However many come in a row, they
+// hold nothing. It is no dead letter, unless the sink is set to keep what is rejected. The destination's answer goes with the job.
 func TestRejectedJobs(t *testing.T) {
-	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(nth(2, delivery.Result{Class: delivery.Rejected}))
-		lane := newPartition("lane/0")
-		list := f.counted(0, jobs(lane, delivery.FromLane, "c", 0, 300))
-		f.offer(t, list)
-		time.Sleep(2 * time.Second)
-		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected}))
-		f.offer(t, f.counted(0, jobs(lane, delivery.FromLane, "c", 300, 200)))
-		time.Sleep(2 * time.Second)
-		exactly(t, lane.count(delivery.OutcomeRejected), 350, "rejected")
-		exactly(t, lane.count(delivery.OutcomeDelivered), 150, "delivered")
-		for _, j := range list {
-			if j.Attempt != 1 {
-				t.Fatalf("%s: attempt %d", j.ID, j.Attempt)
+	for _, keep := range []bool{false, true} {
+		one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
+			rejected := delivery.Result{Class: delivery.Rejected, Keep: keep, Provider: &delivery.Provider{Code: "UNREGISTERED"}}
+			f.receiver.setAnswer(answering(rejected, func(j *delivery.Job) bool { return j.Offset%2 == 0 || j.Offset >= 300 }))
+			lane := newPartition("lane/0")
+			list := f.counted(0, jobs(lane, delivery.FromLane, "c", 0, 500))
+			f.push(t, list)
+			time.Sleep(4 * time.Second)
+			for _, j := range list {
+				if taken := j.Offset%2 == 1 && j.Offset < 300; j.Attempt != 1 || (j.Call.Provider != nil) == taken {
+					t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)
+				}
 			}
-		}
-		if puts := f.outboxes[0].all(); len(puts) != 0 {
-			t.Errorf("written elsewhere: %+v", puts)
-		}
-		settled := f.daemons[0].Tallies()[0].Settled
-		if settled != (delivery.Settled{delivery.OutcomeDelivered: 150, delivery.OutcomeRejected: 350}) || settled.Total() != 500 {
-			t.Errorf("counted %+v", settled)
-		}
-	})
-}
-
-// A sink may be set to keep what is rejected: a dead letter with that reason, and as little a sign of trouble. The destination's answer
-// goes with the job.
-func TestRejectedJobsThatAreKept(t *testing.T) {
-	one(t, newBook(campaign("c", 200)), nil, func(t *testing.T, f *fleet) {
-		said := &delivery.Provider{Code: "UNREGISTERED"}
-		f.receiver.setAnswer(nth(1, delivery.Result{Class: delivery.Rejected, Keep: true, Provider: said}))
-		list := jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 200)
-		f.offer(t, list)
-		time.Sleep(2 * time.Second)
-		exactly(t, f.dead(delivery.ReasonRejected), 200, "kept")
-		for _, j := range list {
-			if j.Attempt != 1 || j.Call.Provider != said {
-				t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)
+			settled, letters := delivery.Settled{delivery.OutcomeDelivered: 150, delivery.OutcomeRejected: 350}, 0
+			if keep {
+				settled, letters = delivery.Settled{delivery.OutcomeDelivered: 150, delivery.OutcomeDead: 350}, 350
 			}
-		}
-		exactly(t, len(f.troubles(t)), 0, "troubles")
-	})
-}
-
-// An answer may come when its campaign has no sink any more.
-func TestAnswersOfASinkThatIsGone(t *testing.T) {
-	for _, class := range delivery.ResultClasses {
-		c := campaign("c", 100)
-		b := newBook(c)
-		one(t, b, nil, func(t *testing.T, f *fleet) {
-			f.receiver.setAnswer(always(delivery.Result{Class: class}))
-			f.receiver.setLatency(time.Second)
-			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 100))
-			time.Sleep(800 * time.Millisecond)
-			before := f.count("c")
-			next := c
-			next.Sink = "none"
-			b.set(next)
-			time.Sleep(3 * time.Second)
-			if n := f.count("c"); before < 50 || n > before+1 {
-				t.Errorf("%s: %d jobs were sent, and then %d", class, before, n)
-			}
+			exactly(t, len(f.outboxes[0].all()), letters, "written elsewhere")
+			exactly(t, f.dead(delivery.ReasonRejected), letters, "dead letters")
+			exactly(t, f.daemons[0].Tallies()[0].Settled, settled, "counted")
+			exactly(t, len(f.troubles(t)), 0, "troubles")
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -107,22 +106,6 @@ func TestJobsThatComeDuringATake(t *testing.T) {
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 100, 100))
 		time.Sleep(18 * time.Millisecond)
 		exactly(t, f.count("c"), 200, "sent within less than a quantum")
-	})
-}
-
-// TestAnOutageOfTheLimiterEndsWhileNothingIsAsked: the first take that is answered may be the last one for long.
-func TestAnOutageOfTheLimiterEndsWhileNothingIsAsked(t *testing.T) {
-	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-		f.store.setDown(true)
-		f.offer(t, jobs(newPartition("jobs"), delivery.FromIngress, "c", 0, 1))
-		time.Sleep(200 * time.Millisecond)
-		if f.daemons[0].takes.outage.Failures() == 0 {
-			t.Fatal("no take has failed")
-		}
-		f.store.setDown(false)
-		time.Sleep(5 * time.Second)
-		must(t, len(f.receiver.history()), 1, "jobs were sent")
-		exactly(t, f.daemons[0].takes.outage.Failures(), 0, "failures after an answer")
 	})
 }
 
@@ -240,16 +223,17 @@ func (c *counting) Take(ctx context.Context, asks []delivery.Ask) (delivery.Take
 func TestManyCampaignsStayWithinTheBudget(t *testing.T) {
 	testservices.Simulation(t)
 	const campaigns, rate, budget, seconds = 500, 5, 500, 12
-	synctest.Test(t, func(t *testing.T) {
-		var all []delivery.Campaign
-		for i := range campaigns {
-			all = append(all, delivery.Campaign{ID: fmt.Sprintf("c%03d", i), Rate: delivery.PerSecond(rate)})
-		}
-		var store *counting
-		f := newFleet(1, uniform(1, 200*time.Microsecond, 300*time.Microsecond), newBook(all...), func(o *Options) {
-			store = &counting{Limiter: o.Limiter, perItem: time.Second / (2 * budget)}
-			o.Limiter, o.ItemsPerSecond, o.MaxOpenAge = store, budget, time.Minute
-		})
+	var all []delivery.Campaign
+	for i := range campaigns {
+		all = append(all, campaign(fmt.Sprintf("c%03d", i), rate))
+	}
+	var store *counting
+	adjust := func(o *Options) {
+		store = &counting{Limiter: o.Limiter, perItem: time.Second / (2 * budget)}
+		o.Limiter, o.ItemsPerSecond, o.MaxOpenAge = store, budget, time.Minute
+	}
+	one(t, newBook(all...), adjust, func(t *testing.T, f *fleet) {
+		f.store.latency = uniform(1, 200*time.Microsecond, 300*time.Microsecond)
 		offered := newPartition("jobs")
 		for _, c := range all {
 			f.offer(t, jobs(offered, delivery.FromIngress, c.ID, 0, (seconds+2)*rate))
@@ -309,13 +293,9 @@ func (r *refunds) Refund(ctx context.Context, grants []delivery.Grant) error {
 // given away. Nor has it two takes under way, which would not know what each of them may bring.
 func TestNoTakeOvertakesARefund(t *testing.T) {
 	b := newBook(campaign("c", 100))
-	synctest.Test(t, func(t *testing.T) {
-		var r *refunds
-		f := newFleet(1, uniform(3, 500*time.Microsecond, 0), b, func(o *Options) {
-			r = &refunds{client: o.Limiter.(*client)}
-			o.Limiter = r
-		})
-		defer f.stop()
+	var r *refunds
+	slow := func(o *Options) { r = &refunds{client: o.Limiter.(*client)}; o.Limiter = r }
+	one(t, b, slow, func(t *testing.T, f *fleet) {
 		lane := newPartition("lane/0")
 		for i := range 20 {
 			f.offer(t, jobs(lane, delivery.FromLane, "c", int64(100*i), 100))
@@ -338,9 +318,9 @@ func TestNoTakeOvertakesARefund(t *testing.T) {
 func TestForfeitedSlotsCostNoQuota(t *testing.T) {
 	testservices.Simulation(t)
 	const limit = 300
-	synctest.Test(t, func(t *testing.T) {
-		c := under("c", 100, delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}})
-		f := newFleet(2, uniform(5, 40*time.Millisecond, 80*time.Millisecond), newBook(c), nil)
+	c := under("c", 100, delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: 24 * time.Hour, Limit: limit}}})
+	several(t, 2, newBook(c), nil, func(t *testing.T, f *fleet) {
+		f.store.latency = uniform(5, 40*time.Millisecond, 80*time.Millisecond)
 		calls := 0
 		f.receiver.setAnswer(func(_ int, j *delivery.Job) delivery.Result {
 			if calls++; calls%5 == 0 {

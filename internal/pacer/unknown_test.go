@@ -2,13 +2,11 @@ package pacer
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices"
 )
 
 // waited makes jobs that were first read long ago.
@@ -182,53 +180,5 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		exactly(t, f.count("c"), 5+5+5+10+10, "sent")
 		time.Sleep(time.Minute)
 		exactly(t, len(f.troubles(t)), 0, "troubles")
-	})
-}
-
-// TestANotBeforeOfAPausedCampaignThatBlocks: a job due next month waits in the longest timers, whatever its campaign does meanwhile.
-func TestANotBeforeOfAPausedCampaignThatBlocks(t *testing.T) {
-	for _, status := range []delivery.Status{delivery.StatusActive, delivery.StatusPaused} {
-		c := campaign("c", 100)
-		c.Overflow, c.Status = delivery.OverflowBlock, status
-		one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
-			time.Sleep(time.Minute)
-			list := jobs(newPartition("timer.6h/0"), delivery.FromTimer, "c", 0, 1)
-			list[0].NotBefore = time.Now().Add(30 * 24 * time.Hour)
-			f.offer(t, list)
-			time.Sleep(time.Second)
-			if to := f.outboxes[0].all(); len(to) != 1 || to[0].Kind != delivery.ToTimer || !to[0].Due.Equal(list[0].NotBefore) {
-				t.Errorf("%s: %+v", status, to)
-			}
-		})
-	}
-}
-
-// TestJobsOfManyUnknownDestinationsEnd: each becomes a dead letter in its time, however many destinations there are that do not exist.
-func TestJobsOfManyUnknownDestinationsEnd(t *testing.T) {
-	testservices.Simulation(t)
-	const n = 11_000
-	one(t, newBook(campaign("c", 100)), func(o *Options) {
-		o.Missing = func(string, *delivery.Job) string { return "create it" }
-	}, func(t *testing.T, f *fleet) {
-		timer, began := newPartition("timer.30s/0"), time.Now()
-		for hop := range int32(25) { // as they come back from the timer of 30 s
-			list := jobs(timer, delivery.FromTimer, "c", int64(hop)*n, n)
-			for i, j := range list {
-				j.Destination, j.FirstRead, j.TimerHops = fmt.Sprintf("tenant-%d", i), began, hop
-				j.Reason = string(delivery.ReasonUnknownDestination)
-			}
-			for piece := range slices.Chunk(list, 500) {
-				f.offer(t, piece)
-			}
-			time.Sleep(30 * time.Second)
-			f.book.reload()
-			if dead := f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination); dead > 0 {
-				if after := time.Since(began); dead != n || after < 10*time.Minute {
-					t.Errorf("%d dead letters of %d after %s", dead, n, after)
-				}
-				return
-			}
-		}
-		t.Error("none is a dead letter")
 	})
 }
