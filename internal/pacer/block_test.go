@@ -89,9 +89,9 @@ func TestBlockKnowsNoAge(t *testing.T) {
 	})
 }
 
-// TestBlockPausedResumedCancelled: jobs of a paused campaign are neither sent nor moved, however long; they go on at
-// once, in order, or settle as cancelled.
-func TestBlockPausedResumedCancelled(t *testing.T) {
+// TestBlockPausedAndResumed: jobs of a paused campaign are neither sent nor moved, however long; they go on at
+// once, in order.
+func TestBlockPausedAndResumed(t *testing.T) {
 	one(t, newBook(blocking("c", 100), campaign("other", 50)), nil, func(t *testing.T, f *fleet) {
 		src, other := newPartition("in/0"), newPartition("in/1")
 		list := jobs(src, delivery.FromIngress, "c", 0, 500)
@@ -118,22 +118,7 @@ func TestBlockPausedResumedCancelled(t *testing.T) {
 		if got := f.order("c"); !slices.Equal(got, idsOf(list)) {
 			t.Errorf("%d of 500 sent, not all or out of order: %v", len(got), got)
 		}
-
-		f.book.set(paused)
-		time.Sleep(100 * time.Millisecond)
-		list = jobs(src, delivery.FromIngress, "c", 500, 100)
-		exactly(t, f.offer(t, list), 100, "paused: refused")
-		rooms = src.counts().rooms
-		f.book.set(as(delivery.StatusCancelled, paused))
-		time.Sleep(50 * time.Millisecond)
-		if src.counts().rooms == rooms {
-			t.Fatal("the partition was not told of the cancellation")
-		}
-		exactly(t, f.offer(t, list), 0, "cancelled: refused")
-		exactly(t, src.count(delivery.OutcomeCancelled), 100, "cancelled: settled")
-		for _, d := range f.outboxes[0].all() {
-			t.Errorf("moved: %+v", d)
-		}
+		exactly(t, len(f.outboxes[0].all()), 0, "jobs were moved")
 	})
 }
 

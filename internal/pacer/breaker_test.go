@@ -160,7 +160,5 @@ func TestGatesOfOtherDaemons(t *testing.T) {
 	}
 	b = breaker{}
 	b.seeGate(1, delivery.Gate{Cause: delivery.GateRefused}, 0)
-	if !b.isHeld() {
-		t.Errorf("held elsewhere: %+v", b)
-	}
+	exactly(t, b.isHeld(), true, "held elsewhere")
 }

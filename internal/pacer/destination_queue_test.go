@@ -241,14 +241,14 @@ func playedWith(t *testing.T, daemons int, b *book, s *shops, more func(*Options
 	})
 }
 
-// sentTo is how many jobs were sent to destinations that begin with a prefix, and the most attempts that one of them had used up.
-func (f *fleet) sentTo(prefix string) (n, attempts int) {
+// tried is how many jobs were sent to destinations that begin with a prefix.
+func (f *fleet) tried(prefix string) (n int) {
 	for _, a := range f.receiver.history() {
 		if strings.HasPrefix(a.destination, prefix) {
-			n, attempts = n+1, max(attempts, a.attempt)
+			n++
 		}
 	}
-	return n, attempts
+	return n
 }
 
 // TestADeadDestinationWaitsAlone: a destination that does not work is tried rarely, whatever it answers, and the others of its campaign
@@ -274,22 +274,18 @@ func TestADeadDestinationWaitsAlone(t *testing.T) {
 				exactly(t, other.count(delivery.OutcomeDelivered), 200, "others are delivered after 4 s")
 				atMost(t, other.counts().twice+lane.counts().twice, 0, "jobs were settled twice")
 				time.Sleep(56 * time.Second)
-				tried, attempts := f.sentTo("dead")
-				if tried > tc.tries || tried < 7 || attempts > tc.attempts {
-					t.Errorf("tried %d times in a minute, %d attempts", tried, attempts)
+				within(t, f.tried("dead"), 7, tc.tries, "tries in a minute")
+				for _, a := range f.receiver.history() {
+					atMost(t, a.attempt, tc.attempts, "attempts that %s has used up", a.id)
 				}
-				if list, err := f.daemons[0].Troubles(t.Context()); err != nil || len(list) != 1 || list[0].Destination != "dead" {
-					t.Errorf("troubles of campaigns: %v, %v", list, err)
-				}
+				exactly(t, fmt.Sprint(f.troubles(t)), fmt.Sprint([]delivery.Trouble{{Campaign: "c", Destination: "dead"}}), "troubles of campaigns")
 				exactly(t, testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")), 1, "destinations are closed")
 				waits := f.inMemory(t, "c")
 				exactly(t, waits.Jobs, waits.Early, "jobs count as ready, and all that is left is for a closed destination")
 				f.receiver.setAnswer(nil)
 				time.Sleep(maxProbeEvery + mostApart + 30*time.Second)
 				exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 400, "delivered in the end")
-				if n := testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")); n != 0 {
-					t.Errorf("%v destinations are closed in the end", n)
-				}
+				exactly(t, testutil.ToFloat64(f.daemons[0].metrics.closedDestinations.WithLabelValues("default")), 0, "destinations are closed in the end")
 			})
 		})
 	}
@@ -329,24 +325,19 @@ func TestAThrottledDestinationWaitsOnEveryDaemon(t *testing.T) {
 		f.offerTo(t, 1, named(jobs(lane, delivery.FromLane, "c", 100, 100), "busy", "a"))
 		f.push(t, named(jobs(lane, delivery.FromLane, "c", 200, 100), "busy", "a"))
 		time.Sleep(25 * time.Second)
-		tried, _ := f.sentTo("busy")
-		atMost(t, tried, 16, "sent to a destination that asks to wait")
+		atMost(t, f.tried("busy"), 16, "sent to a destination that asks to wait")
 		exactly(t, lane.count(delivery.OutcomeDelivered), 103, "others are delivered")
 		f.receiver.setAnswer(nil)
-		for n := tried; n == tried; n, _ = f.sentTo("busy") {
-			time.Sleep(100 * time.Millisecond)
-		}
-		time.Sleep(1500 * time.Millisecond) // the other one is told every second
-		for daemon := range 2 {
-			fresh := f.newPartition(delivery.FromLane)
-			f.offerTo(t, daemon, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "busy"))
-			time.Sleep(time.Second)
-			exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "delivered by daemon %d within a second", daemon)
-		}
-		time.Sleep(mostApart)
+		f.daemons[1].SeeDestinations([]delivery.Gate{{Sink: "default", Destination: "busy", At: time.Now()}}) // the other one has found that it is open
+		fresh := f.newPartition(delivery.FromLane)
+		f.offerTo(t, 1, named(jobs(fresh, delivery.FromLane, "c", 0, 10), "busy"))
+		time.Sleep(time.Second)
+		exactly(t, fresh.count(delivery.OutcomeDelivered), 10, "delivered within a second of that")
+		time.Sleep(time.Minute + mostApart)
 		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 206, "delivered in the end")
-		_, attempts := f.sentTo("busy")
-		exactly(t, attempts, 0, "attempts")
+		for _, a := range f.receiver.history() {
+			exactly(t, a.attempt, 0, "attempts that %s has used up", a.id)
+		}
 	})
 }
 
@@ -380,9 +371,26 @@ func TestADestinationThatOftenAsksForAMoment(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		fail(false)
 		time.Sleep((asks + n/200 + 10) * time.Second)
-		if got := lane.count(delivery.OutcomeDelivered) + timer.count(delivery.OutcomeDelivered); got != n {
-			t.Errorf("%d of %d are delivered, of which %d were asked to wait", got, n, len(asked))
-		}
+		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), n, "are delivered, of which %d were asked to wait", len(asked))
+	})
+}
+
+// TestADisabledDestinationsJobsWait: until it is enabled, also those that were in their queue before.
+func TestADisabledDestinationsJobsWait(t *testing.T) {
+	s := &shops{}
+	played(t, 1, newBook(campaign("c", 200)), s, func(t *testing.T, f *fleet, timer *partition) {
+		lane := f.pushed(t, delivery.FromLane, "c", 100, "shop", "a")
+		s.disable("shop", true)
+		time.Sleep(5 * time.Second)
+		before := f.tried("shop")
+		atMost(t, before, 5, "sent to a disabled destination")
+		exactly(t, lane.count(delivery.OutcomeDelivered), 50+before, "delivered in all")
+		time.Sleep(time.Hour)
+		exactly(t, f.tried("shop"), before, "sent to it after an hour")
+		s.disable("shop", false)
+		s.renew("shop")
+		time.Sleep(mostApart + 10*time.Second)
+		exactly(t, lane.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 100, "delivered in the end")
 	})
 }
 
@@ -395,9 +403,7 @@ func TestCallsToADestinationAreBounded(t *testing.T) {
 		time.Sleep(2200 * time.Millisecond)
 		atLeast(t, lane.count(delivery.OutcomeDelivered), 800, "delivered, of 800 others")
 		time.Sleep(2800 * time.Millisecond)
-		if n, _ := f.sentTo("small"); n < 75 || n > 102 {
-			t.Errorf("%d were sent to a destination in 5 s that takes 20 a second", n)
-		}
+		within(t, f.tried("small"), 75, 102, "sent to a destination in 5 s that takes 20 a second")
 		exactly(t, f.receiver.mostTo["small"], 2, "calls in flight")
 		var order []string
 		for _, a := range f.receiver.history() {
@@ -497,9 +503,7 @@ func TestAFleetSendsFewJobsToWhatIsNotThere(t *testing.T) {
 						f.toShop(t, i, 100)
 					}
 					time.Sleep(900 * time.Millisecond)
-					if n, _ := f.sentTo("shop"); n != most {
-						t.Errorf("%d jobs are sent at once, want %d", n, most)
-					}
+					exactly(t, f.tried("shop"), most, "jobs are sent at once, from %d daemons", daemons)
 					time.Sleep(time.Minute)
 					exactly(t, f.dead(delivery.ReasonRefused), most, "dead letters")
 				})
@@ -518,9 +522,7 @@ func TestFewFirstCallsHoldNothingUp(t *testing.T) {
 		f.receiver.setDeaf(true)
 		f.toShop(t, 0, 100)
 		time.Sleep(2 * time.Second)
-		if n, _ := f.sentTo("shop"); n != silentFailures {
-			t.Errorf("%d calls to a destination that does not answer, want %d", n, silentFailures)
-		}
+		exactly(t, f.tried("shop"), silentFailures, "calls to a destination that does not answer")
 	})
 	daemons.Store(1)
 	playedWith(t, 1, newBook(campaign("c", 500)), &shops{}, grown, func(t *testing.T, f *fleet, _ *partition) {
@@ -624,15 +626,11 @@ func TestDestinationsThatSinksFind(t *testing.T) {
 		}
 		f.push(t, list)
 		time.Sleep(1500 * time.Millisecond)
-		if n, _ := f.sentTo("host-x"); n != 2 {
-			t.Errorf("%d were sent to the busy one", n)
-		}
+		exactly(t, f.tried("host-x"), 2, "were sent to the busy one")
 		c.Sink = "plain"
 		f.book.set(c)
 		time.Sleep(20 * time.Second)
-		if n, _ := f.sentTo("host-x"); n > 3 {
-			t.Errorf("%d were sent to the host of another sink", n)
-		}
+		atMost(t, f.tried("host-x"), 3, "were sent to the host of another sink")
 		exactly(t, len(f.receiver.history()), 30, "sent")
 	})
 }
@@ -649,9 +647,7 @@ func TestABlockingCampaignWaitsForItsDestinationInIngress(t *testing.T) {
 		}
 		f.daemons[0].Relieve(source{ingress, delivery.FromIngress}, 10) // the window is nearly full
 		time.Sleep(10 * time.Second)
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonDestination); n != 10 {
-			t.Errorf("%d jobs were moved for the sake of others on their partition, and not the older 10", n)
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonDestination), 10, "jobs, the older ones, were moved for the sake of others")
 		f.receiver.setAnswer(nil)
 		time.Sleep(time.Minute)
 		exactly(t, ingress.count(delivery.OutcomeDelivered)+timer.count(delivery.OutcomeDelivered), 20, "jobs arrived")
@@ -718,12 +714,13 @@ func TestABlockingCampaignAndItsDestinations(t *testing.T) {
 					exactly(t, len(f.hand(t, ingress, list, time.Second)), 0, "second %d: refused, so that the partition stands still", second)
 					time.Sleep(time.Until(begun.Add(time.Second)))
 					most = max(most, f.inMemory(t, "c").Jobs, f.inMemory(t, "d").Jobs)
-					fine, _ := f.sentTo("fine")
-					if n := f.count("d"); n < second*each || fine < second*each {
-						t.Fatalf("second %d: %d of the other campaign and %d for the other destination were sent", second, n, fine)
-					}
+					atLeast(t, f.count("d"), second*each, "second %d: of the other campaign were sent", second)
+					atLeast(t, f.tried("fine"), second*each, "second %d: for the other destination were sent", second)
 				}
 				atMost(t, most, shutLine+each, "jobs wait in memory")
+				if tc.off {
+					exactly(t, f.tried("far"), 0, "sent while it was disabled")
+				}
 				absent.Store(false)
 				f.receiver.setAnswer(nil)
 				f.receiver.deaf = nil

@@ -160,9 +160,7 @@ func TestRoomIsSharedInOneTake(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if most > 800 { // 750 are what a call of a millisecond would allow
-			t.Errorf("%d slots are taken at once, which cannot be used", most)
-		}
+		atMost(t, most, 800, "slots are taken at once, which cannot be used; 750 are what a call of a millisecond would allow")
 		atLeast(t, len(f.receiver.history()), 190, "sent in a second; the sink could take 200")
 	})
 }

@@ -159,11 +159,9 @@ func TestKeysAreAskedAheadOfSlots(t *testing.T) {
 				}
 				time.Sleep(3 * time.Second)
 				sent := f.receiver.history()
-				if len(sent) != tt.jobs {
-					t.Fatalf("%d of %d were sent", len(sent), tt.jobs)
-				}
-				if took := time.Duration(sent[len(sent)-1].at-sent[0].at) * time.Microsecond; tt.within > 0 && took > tt.within {
-					t.Errorf("%d jobs were sent in %s, not %s", tt.jobs, took, tt.within)
+				must(t, len(sent), tt.jobs, "sent")
+				if tt.within > 0 {
+					atMost(t, sent[len(sent)-1].at-sent[0].at, tt.within.Microseconds(), "µs for %d jobs", tt.jobs)
 				}
 				atMost(t, k.asked, tt.jobs*11/10, "times that keys were asked for %d jobs", tt.jobs)
 			})

@@ -52,11 +52,9 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 			one(t, newBook(c), nil, func(t *testing.T, f *fleet) {
 				f.offer(t, heavyJobs(newPartition("in/0"), delivery.FromIngress, "c", 0, tc.heaviest, tc.heaviest+1))
 				time.Sleep(4 * time.Second)
-				if n := f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight); n != 1 { // above max_weight where no quota binds
-					t.Errorf("jobs of weight %d and %d: %d dead letters, want 1", tc.heaviest, tc.heaviest+1, n)
-				}
-				if n := f.count("c"); tc.model && n != 1 {
-					t.Errorf("%d jobs sent, want that of weight %d", n, tc.heaviest)
+				exactly(t, f.dead(delivery.ReasonOverweight), 1, "dead letters: above max_weight where no quota binds")
+				if tc.model {
+					exactly(t, f.count("c"), 1, "sent, that of weight %d", tc.heaviest)
 				}
 				p, free := f.daemons[0], campaign("c", 1000)
 				p.inbox.do(func(instant) { // the goroutine that Run has
@@ -65,9 +63,7 @@ func TestQuotasThatDoNotBindChangeNothing(t *testing.T) {
 					}
 				})
 				late, freely := p.opt.lateBy(&c, delivery.PerSecond(1)), p.opt.lateBy(&free, delivery.PerSecond(1))
-				if got := late == freely; got != tc.asWithout {
-					t.Errorf("slots may be %d us late, %d without a quota", late, freely)
-				}
+				exactly(t, late == freely, tc.asWithout, "slots may be %d us late, %d without a quota: the same", late, freely)
 				synctest.Wait()
 			})
 		})
@@ -94,9 +90,8 @@ func TestALimitBelowAJobsWeight(t *testing.T) {
 		dead := f.outboxes[0].count(delivery.ToDead, delivery.ReasonOverweight)
 		exactly(t, dead, 4, "dead letters")
 		exactly(t, len(sorted(f.receiver.history(), "c"))-1, 5, "others sent")
-		if time.Sleep(time.Minute); f.store.taken() > before {
-			t.Errorf("%d takes in a minute in which nothing waits", f.store.taken()-before)
-		}
+		time.Sleep(time.Minute)
+		exactly(t, f.store.taken(), before, "takes after a minute in which nothing waits")
 	})
 }
 
@@ -325,12 +320,8 @@ func TestTheTurnAfterAHeavyJob(t *testing.T) {
 		for range 4 {
 			time.Sleep(40 * time.Second)
 			must(t, f.count("c"), 1, "sent")
-			if at := f.inMemory(t, "c").Turn; at.Sub(begun.Add(180*time.Second)).Abs() > time.Second {
-				t.Errorf("after %s the turn is %s later than it was offered", time.Since(begun), at.Sub(begun))
-			}
-			if at := f.inMemory(t, "used").Turn; !at.IsZero() {
-				t.Errorf("the turn of a campaign whose quota is used up is at %s", at)
-			}
+			within(t, f.inMemory(t, "c").Turn.Sub(begun), 179*time.Second, 181*time.Second, "after %s, the turn after the job was offered", time.Since(begun))
+			exactly(t, f.inMemory(t, "used").Turn, time.Time{}, "the turn of a campaign whose quota is used up")
 		}
 		time.Sleep(20 * time.Second)
 		if at := f.inMemory(t, "c").Turn; f.count("c") < 2 || time.Until(at) > time.Second {

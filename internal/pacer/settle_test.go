@@ -432,6 +432,7 @@ func TestRejectedJobs(t *testing.T) {
 			list := f.counted(0, jobs(lane, delivery.FromLane, "c", 0, 500))
 			f.push(t, list)
 			time.Sleep(4 * time.Second)
+			exactly(t, lane.counts().settled, 500, "settled")
 			for _, j := range list {
 				if taken := j.Offset%2 == 1 && j.Offset < 300; j.Attempt != 1 || (j.Call.Provider != nil) == taken {
 					t.Fatalf("%s: attempt %d, %+v", j.ID, j.Attempt, j.Call)

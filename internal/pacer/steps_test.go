@@ -165,9 +165,7 @@ func TestPollsKeepToTheirCeiling(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			memory = max(memory, f.inMemory(t).Jobs)
 		}
-		if memory > 400 { // as many as are sent before they are open for too long, and the queue
-			t.Errorf("%d jobs in memory", memory)
-		}
+		atMost(t, memory, 400, "jobs in memory: as many as are sent before they are open for too long, and the queue")
 		atLeast(t, len(f.steps("d", "close")), 8, "jobs of the other campaign at their last step")
 		time.Sleep(2 * time.Minute)
 		all := append(f.steps("c", "poll"), f.steps("c", "close")...)
@@ -211,9 +209,7 @@ func TestBetweenSteps(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		set(delivery.StatusPaused)
 		before := len(f.receiver.history())
-		if before < 80 {
-			t.Fatalf("%d calls", before)
-		}
+		atLeast(t, before, 80, "calls")
 		time.Sleep(time.Minute)
 		exactly(t, len(f.receiver.history()), before, "calls while the campaign was paused")
 		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonExpired), 5, "expired")
@@ -240,9 +236,8 @@ func TestFollowUpsAndFirstStepsShareTheCalls(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		f.feed(ctx, 0, "c", newPartition("in"))
-		first, polls := len(f.steps("c", "")), len(f.steps("c", "poll"))
-		atLeast(t, first, 50, "first steps")
-		atLeast(t, polls, 50, "polls")
+		atLeast(t, len(f.steps("c", "")), 50, "first steps")
+		atLeast(t, len(f.steps("c", "poll")), 50, "polls")
 		atMost(t, f.receiver.mostTo[""], 2, "calls at once")
 	})
 }
@@ -261,9 +256,7 @@ func TestAGateStopsSteps(t *testing.T) {
 		time.Sleep(time.Second)
 		before := len(f.receiver.history())
 		time.Sleep(7 * time.Second)
-		if n := len(f.receiver.history()); n > before+4 {
-			t.Errorf("%d calls while the gate was closed", n-before)
-		}
+		atMost(t, len(f.receiver.history())-before, 4, "calls while the gate was closed")
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Unreachable}))
 		time.Sleep(20 * time.Second)
 		before = len(f.receiver.history())
@@ -349,9 +342,7 @@ func TestBook(t *testing.T) {
 		last = at
 	}
 	atMost(t, f.book(b, 0, true, 0), second/2, "the first of another campaign")
-	if at := f.book(a, second, false, 0); at <= last {
-		t.Errorf("one that would pass the others: %d", at)
-	}
+	atLeast(t, f.book(a, second, false, 0), last+1, "one that would pass the others")
 	exactly(t, f.book(a, 60*second, false, 0), 60*second, "one whose time is behind them")
 	if f.forget(20 * second); len(f.booked) != 0 && f.booked["b"] != 0 {
 		t.Errorf("remembered: %d", len(f.booked))

@@ -66,9 +66,7 @@ func TestJobsThatWaitForTheirKeys(t *testing.T) {
 			j.Zone, j.Reason, j.Due = showing(12, 0, 0), string(delivery.ReasonKey), time.Now().Add(20*time.Second)
 		}
 		f.offer(t, back)
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey); n != later+len(back) {
-			t.Errorf("%d of %d jobs wait on for their turns", n-later, len(back))
-		}
+		exactly(t, f.outboxes[0].count(delivery.ToTimer, delivery.ReasonKey)-later, len(back), "jobs wait on for their turns")
 	})
 }
 

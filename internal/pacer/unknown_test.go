@@ -41,9 +41,7 @@ func TestARowThatIsGoneForAMoment(t *testing.T) {
 		f.book.set(campaign("c", 10))
 		time.Sleep(time.Second)
 		c := lane.counts()
-		if all := f.outboxes[0].all(); len(all) > 0 {
-			t.Errorf("%d jobs were moved, the first to %+v", len(all), all[0])
-		}
+		exactly(t, len(f.outboxes[0].all()), 0, "jobs were moved")
 		if c.rooms == 0 || c.released != 1000-refused-f.count("c") {
 			t.Errorf("%+v after the row is back", c)
 		}
@@ -153,10 +151,7 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		f.offer(t, named(20, true))
 		time.Sleep(time.Second)
 		waits += 5
-		list, err := f.daemons[0].Troubles(t.Context())
-		if err != nil || len(list) != 1 || list[0].Destination != "shop" {
-			t.Errorf("what keeps the campaign's jobs: %+v, %v", list, err)
-		}
+		exactly(t, fmt.Sprint(f.troubles(t)), fmt.Sprint([]delivery.Trouble{{Campaign: "c", Destination: "shop"}}), "what keeps the campaign's jobs")
 		time.Sleep(9 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)
@@ -165,9 +160,8 @@ func TestADestinationThatIsNotKnown(t *testing.T) {
 		f.offer(t, append(hop, named(100, true)...))
 		time.Sleep(time.Second)
 		exactly(t, f.outboxes[0].count(delivery.ToDead, delivery.ReasonUnknownDestination), 0, "dead letters within the grace")
-		if n := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination); n != waits+1+5 {
-			t.Errorf("%d wait for the destination; between two timers a job must not wait for something else: %+v", n, f.outboxes[0].all())
-		}
+		waiting := f.outboxes[0].count(delivery.ToTimer, delivery.ReasonUnknownDestination)
+		exactly(t, waiting, waits+1+5, "wait for the destination; between two timers a job must not wait for something else")
 		time.Sleep(2 * time.Minute)
 		f.book.reload()
 		time.Sleep(time.Second)

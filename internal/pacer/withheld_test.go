@@ -26,9 +26,7 @@ func TestWithheldJobsAreSentLater(t *testing.T) {
 				})
 				src := f.offered(t, delivery.FromIngress, "c", n)
 				time.Sleep(2*pause + 500*time.Millisecond)
-				if got := src.count(delivery.OutcomeDelivered); got != n {
-					t.Fatalf("%d of %d delivered: %+v", got, n, src.counts())
-				}
+				must(t, src.count(delivery.OutcomeDelivered), n, "delivered")
 				first := map[string]int64{}
 				for _, a := range f.receiver.history() {
 					exactly(t, a.attempt, 0, "%s: attempts used up", a.id)
