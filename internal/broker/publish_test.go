@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -167,26 +166,6 @@ func TestPublishToNoTopic(t *testing.T) {
 		!strings.Contains(err.Error(), "absent: topic does not exist; create it") {
 		t.Errorf("error %v", err)
 	}
-}
-
-// BenchmarkPublish writes records of 200 bytes to a real broker.
-func BenchmarkPublish(b *testing.B) {
-	brokers := testservices.Kafka(b)
-	topic := testservices.Topic(b, brokers, "requeue-bench", 6)
-	p := NewProducer(ProducerOptions{Client: dial(b, Options{Brokers: brokers})})
-	record := delivery.Record{Value: make([]byte, 160), Headers: []delivery.Header{{Key: delivery.HeaderCampaign, Value: []byte("spring")}}}
-	b.ResetTimer()
-	_, err := p.Publish(b.Context(), topic, func(yield func(delivery.Record, error) bool) {
-		for range b.N {
-			if !yield(record, nil) {
-				return
-			}
-		}
-	}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
 }
 
 // TestPublishDoesNotWaitForATerminal: a sequence that waits for its next record, as standard input may for any time, does not keep a publication

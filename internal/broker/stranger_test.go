@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"net"
 	"strconv"
@@ -130,44 +128,5 @@ func TestABrokerThatIsReplaced(t *testing.T) {
 	})
 	if n := asked.Load(); n > 0 {
 		t.Errorf("the other cluster got %d requests", n)
-	}
-}
-
-// oneOf is a connection to a broker of a cluster, which counts what is written to it.
-type oneOf struct {
-	net.Conn
-	cluster string
-	answer  bytes.Buffer
-	written int
-}
-
-func (a *oneOf) Write(p []byte) (int, error) {
-	a.written++
-	response := kmsg.NewPtrMetadataResponse()
-	response.Version, response.ClusterID = 7, &a.cluster
-	body := response.AppendTo(nil)
-	_ = binary.Write(&a.answer, binary.BigEndian, []uint32{uint32(len(body) + 4), 1})
-	a.answer.Write(body)
-	return len(p), nil
-}
-
-func (a *oneOf) Read(p []byte) (int, error) { return a.answer.Read(p) }
-
-// A connection that was refused once is checked again at each request. Bytes that are no request do no harm.
-func TestAConnectionToAnotherClusterStaysRefused(t *testing.T) {
-	t.Parallel()
-	d := &dialer{cluster: func() string { return "ours" }, log: (&kafkatest.LogBook{}).Logger()}
-	other := &oneOf{cluster: "theirs"}
-	c, fetch := &brokerConn{Conn: other, dialer: d}, []byte{0, 0, 0, 4, 0, 1, 0, 4}
-	for range 3 {
-		if _, err := c.Write(fetch); !errors.Is(err, ErrOtherCluster) {
-			t.Errorf("a request to another cluster: %v", err)
-		}
-	}
-	if other.written != 3 {
-		t.Errorf("%d writes, want three questions for the cluster", other.written)
-	}
-	if _, err := (&brokerConn{Conn: &oneOf{cluster: "ours"}, dialer: d}).Write(nil); err != nil {
-		t.Error(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/testservices"
-	"github.com/pacer/pacer/internal/testservices/kafkatest"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 )
 
 // cemetery is where a test has its dead letters.
@@ -125,9 +125,6 @@ func checkDeadLetters(t *testing.T, c *cemetery, ingress string) {
 		{Options{Filter: Filter{JobID: "autumn-11"}}, 1},
 		{Options{Filter: Filter{To: "shop-7"}}, 1},
 		{Options{Filter: Filter{To: "shop-8"}}, 0},
-		{Options{Filter: Filter{Since: time.Now().Add(-time.Hour)}}, 10},
-		{Options{Filter: Filter{Since: time.Now().Add(time.Hour)}}, 0},
-		{Options{Filter: Filter{Until: time.Now().Add(-time.Hour)}}, 0},
 	} {
 		if got := len(list(c.opts)); got != c.want {
 			t.Errorf("%+v: %d letters, want %d", c.opts, got, c.want)
@@ -183,13 +180,13 @@ func checkReplay(t *testing.T, c *cemetery, ingress string) {
 	if got := replay(ReplayOptions{Filter: spring, DryRun: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("dry run %+v, want %+v", got, want)
 	}
-	if n := len(readAll(t, client, ingress)); n != 0 {
+	if n := len(brokertest.ReadAll(t, client, ingress)); n != 0 {
 		t.Fatalf("a dry run wrote %d records", n)
 	}
 	if got := replay(ReplayOptions{Filter: spring}); !reflect.DeepEqual(got, want) {
 		t.Errorf("replay %+v, want %+v", got, want)
 	}
-	replayed := readAll(t, client, ingress)
+	replayed := brokertest.ReadAll(t, client, ingress)
 	if len(replayed) != 3 {
 		t.Fatalf("%d records replayed", len(replayed))
 	}
@@ -211,7 +208,7 @@ func checkReplay(t *testing.T, c *cemetery, ingress string) {
 	if got := replay(ReplayOptions{Filter: expired, DropExpiry: true}); got.Replayed != 1 {
 		t.Errorf("expired letters replayed: %+v", got)
 	}
-	all := readAll(t, client, ingress)
+	all := brokertest.ReadAll(t, client, ingress)
 	if i := slices.IndexFunc(all, func(r delivery.Record) bool { return r.Header(delivery.HeaderJobID) == "spring-30" }); i < 0 || all[i].Header(delivery.HeaderExpiresAt) != "" {
 		t.Errorf("the expiry was kept")
 	}
@@ -237,12 +234,12 @@ func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 		{"and again", ReplayOptions{Filter: Filter{JobID: "spring-0"}, Again: true}, 1, 0, 1},
 		{"not again", ReplayOptions{Filter: Filter{JobID: "spring-0"}}, 1, 1, 0},
 	} {
-		before := len(readAll(t, client, ingress))
+		before := len(brokertest.ReadAll(t, client, ingress))
 		got := replay(c.opts)
 		if got.Replayed != c.n || c.matched != some && (got.Matched != c.matched || got.Before != c.done) {
 			t.Errorf("%s: %+v, want %d matched, %d replayed before, %d now", c.what, got, c.matched, c.done, c.n)
 		}
-		if n := len(readAll(t, client, ingress)) - before; n != c.n {
+		if n := len(brokertest.ReadAll(t, client, ingress)) - before; n != c.n {
 			t.Errorf("%s: %d records written, want %d", c.what, n, c.n)
 		}
 	}
@@ -282,7 +279,7 @@ func checkReplayAgain(t *testing.T, c *cemetery, ingress string) {
 
 func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	client := brokertest.Cluster(t, kfake.SeedTopics(2, "jobs"))
 	c := newCemetery(t, client, "t.")
 	for i := range int64(60) {
 		c.bury(job(i, "spring"), delivery.ReasonRefused)
@@ -309,11 +306,11 @@ func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 		t.Errorf("went on after %d: %+v, %v", interrupted, report, err)
 	}
 	seen := make(map[string]int)
-	for _, r := range readAll(t, client, "jobs") {
+	for _, r := range brokertest.ReadAll(t, client, "jobs") {
 		seen[r.Header(delivery.HeaderJobID)]++
 	}
-	if len(seen) != 60 || len(readAll(t, client, "jobs")) != 60 {
-		t.Errorf("%d jobs in %d records", len(seen), len(readAll(t, client, "jobs")))
+	if len(seen) != 60 || len(brokertest.ReadAll(t, client, "jobs")) != 60 {
+		t.Errorf("%d jobs in %d records", len(seen), len(brokertest.ReadAll(t, client, "jobs")))
 	}
 }
 
@@ -321,7 +318,7 @@ func TestReplayKeepsItsRateAndFinishesABatchWhenInterrupted(t *testing.T) {
 // that fits compressed fits.
 func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
+	client := brokertest.Cluster(t, kfake.SeedTopics(2, "jobs"))
 	alter(t, client, "200000")
 	c, random := newCemetery(t, client, "t."), rand.NewChaCha8([32]byte{})
 	for i := range int64(6) {
@@ -354,7 +351,7 @@ func TestReplayLeavesOutWhatIsTooLarge(t *testing.T) {
 	if report, err = Replay(t.Context(), opts); err != nil || report.Replayed != 1 || report.Before != 3 || report.Oversize != 2 {
 		t.Errorf("the rest: %+v, %v", report, err)
 	}
-	if n := len(readAll(t, client, "jobs")); n != 4 {
+	if n := len(brokertest.ReadAll(t, client, "jobs")); n != 4 {
 		t.Errorf("%d records, want 4", n)
 	}
 	alter(t, client, "200000")
@@ -373,7 +370,7 @@ func TestForeignRecordAmongTheReplays(t *testing.T) {
 
 func checkForeignRecord(t *testing.T, value string) {
 	t.Helper()
-	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	client := brokertest.Cluster(t, kfake.SeedTopics(1, "jobs"))
 	c := newCemetery(t, client, "t.")
 	c.bury(job(0, "spring"), delivery.ReasonRefused)
 	if _, err := c.producer.Publish(t.Context(), c.Replays, broker.All([]delivery.Record{{Value: []byte(value)}}), nil); err != nil {
@@ -397,74 +394,26 @@ func checkForeignRecord(t *testing.T, value string) {
 	}
 }
 
-// A job that has expired by its campaign's job_ttl says nothing of it itself. It is not replayed by accident either.
-func TestReplayOfWhatExpiredByItsCampaign(t *testing.T) {
-	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
-	c := newCemetery(t, client, "t.")
-	c.bury(job(0, "spring"), delivery.ReasonExpired)
-	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}}
-	if report, err := Replay(t.Context(), opts); err != nil || report.Expired != 1 || report.Replayed != 0 {
-		t.Errorf("%+v, %v", report, err)
-	}
-	opts.DropExpiry = true
-	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 1 {
-		t.Errorf("with its expiry dropped: %+v, %v", report, err)
-	}
-}
-
-// A job that died because its campaign was completed is replayed, unless its own time is over.
-func TestReplayOfWhatCameToACompletedCampaign(t *testing.T) {
-	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
-	c := newCemetery(t, client, "t.")
-	for offset, expires := range []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
-		j := job(int64(offset), "spring")
-		j.ExpiresAt = expires
-		c.write(j, new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToDead, Reason: delivery.ReasonExpired, Detail: delivery.DetailCompleted}, time.Now()))
-	}
-	report, err := Replay(t.Context(), ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs"}})
-	if err != nil || report.Replayed != 2 || report.Expired != 1 {
-		t.Errorf("%+v, %v", report, err)
-	}
-	if again := readAll(t, client, "jobs"); len(again) != 2 || again[1].Header(delivery.HeaderExpiresAt) == "" {
-		t.Errorf("replayed %+v", again)
-	}
-}
-
-func TestReplayToAnotherTopicAndByTime(t *testing.T) {
-	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(2, "jobs", "other"))
-	c := newCemetery(t, client, "t.")
-	between := time.Now().Truncate(time.Millisecond)
-	c.buryAt(job(0, "spring"), delivery.ReasonRefused, between.Add(-time.Millisecond))
-	c.buryAt(job(1, "spring"), delivery.ReasonRefused, between.Add(time.Millisecond))
-	ids := func(f Filter) (ids []string) {
-		t.Helper()
-		err := List(t.Context(), Options{Topics: c.Topics, Filter: f}, func(d Letter) error {
-			ids = append(ids, d.JobID)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ids
-	}
+// TestExpired: a letter is not replayed by accident when its job's own time is over, or its campaign's job_ttl, of which the record says nothing. A
+// job that died because its campaign was completed is replayed, unless its own time is over.
+func TestExpired(t *testing.T) {
+	now := time.Now()
 	for _, c := range []struct {
-		filter Filter
-		want   []string
+		reason  delivery.Reason
+		detail  string
+		expires time.Time
+		want    bool
 	}{
-		{Filter{Since: between}, []string{"spring-1"}},
-		{Filter{Until: between}, []string{"spring-0"}},
-		{Filter{Since: between.Add(-time.Hour), Until: between.Add(time.Hour)}, []string{"spring-0", "spring-1"}},
-		{Filter{Since: between.Add(time.Hour)}, nil},
-		{Filter{JobID: "spring-1"}, []string{"spring-1"}},
+		{delivery.ReasonExpired, "", time.Time{}, true},
+		{delivery.ReasonExpired, delivery.DetailCompleted, time.Time{}, false},
+		{delivery.ReasonExpired, delivery.DetailCompleted, now.Add(time.Hour), false},
+		{delivery.ReasonExpired, delivery.DetailCompleted, now, true},
+		{delivery.ReasonRefused, "", now, true},
+		{delivery.ReasonRefused, "", now.Add(time.Hour), false},
 	} {
-		if got := ids(c.filter); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
+		if d := (Letter{Reason: c.reason, Detail: c.detail, ExpiresAt: c.expires}); d.expired(now) != c.want {
+			t.Errorf("%+v: %t", c, !c.want)
 		}
-	}
-	opts := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs", "other"}, ToTopic: "other", Filter: Filter{Since: between}}
-	if report, err := Replay(t.Context(), opts); err != nil || report.Topics["other"] != 1 || len(readAll(t, client, "other")) != 1 {
-		t.Errorf("%+v, %v", report, err)
 	}
 }
 
@@ -496,30 +445,36 @@ func TestReplayedSpansOverlapAndOutliveTheirTopic(t *testing.T) {
 	}
 }
 
-func TestReplayNeedsItsMemory(t *testing.T) {
-	client := fakeCluster(t, kfake.SeedTopics(1, "jobs", "t.dead"))
-	topics := Topics{Client: client, Letters: "t.dead", Replays: "t.replays"}
-	_, err := Replay(t.Context(), ReplayOptions{Topics: topics, Ingress: []string{"jobs"}})
-	if !errors.Is(err, broker.ErrNoTopic) || !strings.Contains(err.Error(), "t.replays") || !strings.Contains(err.Error(), "migrate up") {
-		t.Errorf("error %v", err)
-	}
-	if err := List(t.Context(), Options{Topics: topics}, func(Letter) error { return nil }); err != nil {
+// TestTopicsThatAreMissing: a replay needs its memory, a list does not. Both need the dead letters.
+func TestTopicsThatAreMissing(t *testing.T) {
+	topics := Topics{Client: brokertest.Cluster(t, kfake.SeedTopics(1, "jobs", "t.dead")), Letters: "t.dead", Replays: "t.replays"}
+	list := func() error { return List(t.Context(), Options{Topics: topics}, func(Letter) error { return nil }) }
+	if err := list(); err != nil {
 		t.Errorf("a list needs no memory: %v", err)
 	}
-}
-
-func TestDeadLettersInProcess(t *testing.T) {
-	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
-	alter(t, client, "200000")
-	checkDeadLetters(t, newCemetery(t, client, "t."), "jobs")
+	_, replay := Replay(t.Context(), ReplayOptions{Topics: topics, Ingress: []string{"jobs"}})
+	topics.Letters = "pacer.dead"
+	for topic, err := range map[string]error{"t.replays": replay, "pacer.dead": list()} {
+		if !errors.Is(err, broker.ErrNoTopic) || !strings.Contains(err.Error(), topic) || !strings.Contains(err.Error(), "migrate up") {
+			t.Errorf("without %s: %v", topic, err)
+		}
+	}
+	if _, err := Replay(t.Context(), ReplayOptions{Topics: topics}); err == nil {
+		t.Error("a replay to no topic of ingress was accepted")
+	}
 }
 
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		client := brokertest.Cluster(t, kfake.SeedTopics(2, "jobs"))
+		alter(t, client, "200000")
+		checkDeadLetters(t, newCemetery(t, client, "t."), "jobs")
+		return
+	}
 	brokers := testservices.Kafka(t)
 	ingress := testservices.Topic(t, brokers, "deadletter-jobs", 2, kafka.ConfigEntry{ConfigName: "max.message.bytes", ConfigValue: "200000"})
-	client := dial(t, broker.Options{Brokers: brokers})
+	client := brokertest.Dial(t, broker.Options{Brokers: brokers})
 	c := newCemetery(t, client, testservices.Unique("deadletter")+".")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -531,59 +486,12 @@ func TestDeadLetters(t *testing.T) {
 	checkDeadLetters(t, c, ingress)
 }
 
-func TestReplayNeedsAnIngressTopic(t *testing.T) {
-	if _, err := Replay(t.Context(), ReplayOptions{}); err == nil {
-		t.Error("accepted")
-	}
-}
-
-func TestMissingDeadTopic(t *testing.T) {
-	client := fakeCluster(t)
-	err := List(t.Context(), Options{Topics: Topics{Client: client, Letters: "pacer.dead", Replays: "pacer.replays"}}, func(Letter) error { return nil })
-	if !errors.Is(err, broker.ErrNoTopic) || !strings.Contains(err.Error(), "pacer.dead") || !strings.Contains(err.Error(), "migrate up") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func fakeCluster(t testing.TB, opts ...kfake.Opt) *broker.Client {
-	t.Helper()
-	return dial(t, broker.Options{Brokers: kafkatest.Cluster(t, opts...).ListenAddrs()})
-}
-
-func dial(t testing.TB, opts broker.Options) *broker.Client {
-	t.Helper()
-	opts.MetadataTTL = 500 * time.Millisecond
-	client, err := broker.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
-}
-
 // alter sets how large a record of the ingress topic may be.
 func alter(t testing.TB, client *broker.Client, bytes string) {
 	t.Helper()
 	if err := client.Configure(t.Context(), "jobs", map[string]string{"max.message.bytes": bytes}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func readAll(t testing.TB, client *broker.Client, topic string) (all []delivery.Record) {
-	t.Helper()
-	n, err := client.Partitions(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range n {
-		for r, err := range client.Scan(t.Context(), broker.Partition{Topic: topic, ID: p}, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, r)
-		}
-	}
-	return all
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

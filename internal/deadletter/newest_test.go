@@ -11,12 +11,13 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 )
 
 // TestNewest: the newest letters come first, whichever partition they are in, and however many portions have to be read for them.
 func TestNewest(t *testing.T) {
 	t.Parallel()
-	c := newCemetery(t, fakeCluster(t, kfake.SeedTopics(1, "jobs")), "t.")
+	c := newCemetery(t, brokertest.Cluster(t, kfake.SeedTopics(1, "jobs", "other")), "t.")
 	noon := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	var parts [2][]delivery.Record
 	const letters = 100
@@ -75,6 +76,12 @@ func TestNewest(t *testing.T) {
 	dry.MaxScanned = letters
 	if _, err := Replay(t.Context(), dry); err != nil {
 		t.Errorf("a dry run of all: %v", err)
+	}
+	some := ReplayOptions{Topics: c.Topics, Ingress: []string{"jobs", "other"}, ToTopic: "other"}
+	some.Since, some.Until = noon.Add(10*time.Second), noon.Add(20*time.Second)
+	report, err := Replay(t.Context(), some)
+	if n := len(brokertest.ReadAll(t, c.Client, "other")); err != nil || report.Topics["other"] != 10 || n != 10 {
+		t.Errorf("of ten seconds, to another topic: %d records, %+v, %v", n, report, err)
 	}
 }
 

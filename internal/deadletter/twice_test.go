@@ -10,13 +10,14 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 )
 
 // A letter that was written twice is listed once, and replayed once, also by its place and then again. A job that has another origin,
 // or died again after another attempt, has a letter of its own.
 func TestALetterThatWasWrittenTwice(t *testing.T) {
 	t.Parallel()
-	client := fakeCluster(t, kfake.SeedTopics(1, "jobs"))
+	client := brokertest.Cluster(t, kfake.SeedTopics(1, "jobs"))
 	c := newCemetery(t, client, "t.")
 	for offset := range int64(3) { // a batch whose answer was lost
 		c.bury(job(offset, "spring"), delivery.ReasonRefused)
@@ -65,7 +66,7 @@ func TestALetterThatWasWrittenTwice(t *testing.T) {
 	if opts.DryRun = false; left[Group{"spring", delivery.ReasonRefused}] != 6 || len(left) != 1 {
 		t.Errorf("%v have left", left)
 	}
-	if n := len(readAll(t, client, "jobs")); n != 6 {
+	if n := len(brokertest.ReadAll(t, client, "jobs")); n != 6 {
 		t.Errorf("%d jobs are published, want 6", n)
 	}
 	if report, err := Replay(t.Context(), opts); err != nil || report.Replayed != 6 || left[Group{"spring", delivery.ReasonRefused}] != 6 {

@@ -239,28 +239,24 @@ func TestDecodeKeepsWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// Whatever a producer writes, decode gives a job with an id, a sane weight, and its payload or a defect.
+// checkDecoded: whatever a producer writes, decode gives a job with an id, a sane weight, and its payload or a defect. The dead letter of what
+// cannot be read has all that was written.
 func checkDecoded(t interface{ Fatalf(string, ...any) }, r *delivery.Record, place delivery.Place) {
 	named := slices.ContainsFunc(r.Headers, func(h delivery.Header) bool { return h.Key == delivery.HeaderCampaign })
 	j := Decode(r, place, limits, readAt)
-	if !delivery.ValidID(j.ID) && len(r.Topic) < 200 {
+	switch {
+	case !delivery.ValidID(j.ID) && len(r.Topic) < 200:
 		t.Fatalf("id %q", j.ID)
-	}
-	if j.Flaw == nil {
-		if !delivery.ValidID(j.Campaign) || j.Weight < 1 || j.Weight > delivery.MaxWeight {
-			t.Fatalf("%+v", j)
-		}
-		if !bytes.Contains(r.Value, j.Payload) {
-			t.Fatalf("payload %q is not in %q", j.Payload, r.Value)
-		}
-		if !named && !json.Valid(r.Value) {
-			t.Fatalf("%q was taken for an envelope", r.Value)
-		}
-	} else if j.Flaw.Detail == "" {
-		t.Fatalf("no detail: %+v", j)
-	}
-	if j.Size < Overhead+int64(len(r.Value)) {
+	case j.Size < Overhead+int64(len(r.Value)):
 		t.Fatalf("size %d", j.Size)
+	case j.Flaw != nil && (j.Flaw.Detail == "" || len(j.Flaw.Detail) > 1000):
+		t.Fatalf("a detail of %d bytes: %.2000q", len(j.Flaw.Detail), j.Flaw.Detail)
+	case unread(j) && !bytes.Equal(j.Payload, r.Value):
+		t.Fatalf("%s, and the payload is %q", j.Flaw.Detail, j.Payload)
+	case j.Flaw == nil && (!delivery.ValidID(j.Campaign) || j.Weight < 1 || j.Weight > limits.MaxWeight || !bytes.Contains(r.Value, j.Payload)):
+		t.Fatalf("%q becomes %s", r.Value, shape(j))
+	case j.Flaw == nil && !named && (!json.Valid(r.Value) || !json.Valid(j.Payload)):
+		t.Fatalf("%q was taken for an envelope", r.Value)
 	}
 	p := new(Decoder).Peek(r, place, limits, readAt)
 	if p.Campaign != j.Campaign || p.Destination != j.Destination || p.Retrying() != j.Retrying() || !p.ReadyAt().Equal(j.ReadyAt()) ||
@@ -288,9 +284,16 @@ func TestDecodeAnything(t *testing.T) {
 	})
 }
 
+// FuzzDecode: no record panics, or costs memory out of proportion to its length.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"campaign":"c","payload":{}}`), "", "")
-	f.Add([]byte(`{"campaign":"c","CAMPAIGN":"d","payload":[1,{"a":"\u0041"}],"weight":2,"weight":null}`), "", "")
+	for _, value := range []string{
+		``, `{}`, `[]`, `{"campaign":"c","payload":{}}`, `{"campaign":"c","payload":{"a":[1,2,{"b":null}]}}`, `{"campaign":"c","payload":1}{}`,
+		`{"campaign":1,"payload":2}`, `{"campaign":"c","CAMPAIGN":"d","payload":[1,{"a":"\u0041"}],"weight":2,"weight":null}`,
+		`{"campaign":"\u0063","id":"\ud800","weight":1e9,"payload":""}`, `{"campaign":"c","id":null,"priority":"high","not_before":"2026-11-21T12:00:00Z","payload":0}`,
+		`{"campaign":"c","campaign":"d","payload":1,"x":` + strings.Repeat("[", 50), `{"Campaign":"c"}`, strings.Repeat(`{"campaign":`, 20),
+	} {
+		f.Add([]byte(value), "", "")
+	}
 	f.Add([]byte("x"), "pacer-campaign", "c")
 	f.Add([]byte("x"), "Pacer_Not-Before", "c")
 	f.Fuzz(func(t *testing.T, value []byte, key, header string) {
@@ -301,32 +304,6 @@ func FuzzDecode(f *testing.F) {
 		checkDecoded(t, r, delivery.FromIngress)
 	})
 }
-
-// FuzzEnvelope: a value without headers never panics, costs memory in proportion to its length, and its payload is a part
-// of it, or, where something in it is invalid, all of it.
-func FuzzEnvelope(f *testing.F) {
-	for _, s := range []string{
-		``, `{}`, `[]`, `{"campaign":"c","payload":{"a":[1,2,{"b":null}]}}`, `{"campaign":"c","payload":1}{}`, `{"campaign":1,"payload":2}`,
-		`{"campaign":"\u0063","id":"\ud800","weight":1e9,"payload":""}`, `{"campaign":"c","id":null,"priority":"high","not_before":"2026-11-21T12:00:00Z","payload":0}`,
-		`{"campaign":"c","campaign":"d","payload":1,"x":` + strings.Repeat("[", 50), `{"Campaign":"c"}`, strings.Repeat(`{"campaign":`, 20),
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, value []byte) {
-		j := Decode(rec(string(value)), delivery.FromIngress, limits, readAt)
-		switch {
-		case j.Flaw != nil && !bytes.Equal(j.Payload, value):
-			t.Errorf("%s, and the payload is %q", j.Flaw.Detail, j.Payload)
-		case j.Flaw != nil && len(j.Flaw.Detail) > maxDetail:
-			t.Errorf("a detail of %d bytes: %.2000q", len(j.Flaw.Detail), j.Flaw.Detail)
-		case j.Flaw == nil && (!bytes.Contains(value, j.Payload) || !json.Valid(j.Payload) || j.Weight < 1 || j.Weight > limits.MaxWeight):
-			t.Errorf("%q becomes %s", value, shape(j))
-		}
-	})
-}
-
-// maxDetail bounds what is said of a record that is no job.
-const maxDetail = 1000
 
 // A record that could not be read as a whole becomes a dead letter with what is known of it, which is never replayed.
 func TestDecodeWhatCouldNotBeRead(t *testing.T) {

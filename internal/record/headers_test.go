@@ -13,13 +13,25 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Names that a producer meant for pacer and misspelled are a flaw: ignored, they would send a job too early, too heavy,
-// or to another campaign.
-func TestMisspelledNamesAreAFlaw(t *testing.T) {
+// TestFlaws: what a producer meant for pacer and wrote in another way is a flaw. Ignored, it would send a job too early, too heavy, or to another
+// campaign. A job that must wait longer than max_not_before would circulate in the timers for years.
+func TestFlaws(t *testing.T) {
 	useHeaders := "is not one of pacer's headers; use one of " + knownHeaders
+	useKeys := "is not a key of an envelope; use one of " + knownKeys
+	const (
+		zones = "must be the name of a time zone, such as Asia/Yekaterinburg or UTC"
+		local = "must be a time without a zone, such as 2006-01-02T15:04"
+		bytes = "must have 1 to 256 bytes"
+		far   = "is further ahead than max_not_before (90d)"
+		years = "9999-12-31T00:00:00Z"
+	)
+	edge, long := readAt.Add(limits.MaxNotBefore), strings.Repeat("x", 257)
+	beyond := edge.Add(time.Second).Format(time.RFC3339)
 	header := func(pairs ...string) *delivery.Record {
 		return rec("p", append([]string{"pacer-campaign", "c"}, pairs...)...)
 	}
+	many, inEnvelope := tooManyKeys()
+	envelope := func(more string) *delivery.Record { return rec(`{"campaign":"c","payload":1,` + more + `}`) }
 	for _, c := range []struct {
 		rec      *delivery.Record
 		campaign string
@@ -38,18 +50,41 @@ func TestMisspelledNamesAreAFlaw(t *testing.T) {
 		{header("pacer-weight", "", "pacer-weight", "1"), "c", "pacer-weight must be there once"},
 		{rec("p", "pacer-campaign", "a", "pacer-campaign", "b"), "b", "pacer-campaign must be there once"},
 		{rec("p", "pacer-campaign", "(unknown)"), "", "pacer-campaign must not be (unknown), which stands for jobs without a campaign"},
-
-		{rec(`{"campaign":"c","payload":1,"notBefore":"9999-01-01T00:00:00Z"}`), "c", `"notBefore" is not a key of an envelope; use one of ` + knownKeys},
-		{rec(`{"campaign":"c","payload":1,"Weight":3}`), "c", `"Weight" is not a key of an envelope; use one of ` + knownKeys},
-		{rec(`{"campaign":"c","payload":1,"tenant":3}`), "c",
-			`"tenant" is not a key of an envelope; use one of ` + knownKeys},
-		{rec(`{"campaign":"c","payload":1,"":3}`), "c",
-			`"" is not a key of an envelope; use one of ` + knownKeys},
-		{rec(`{"campaign":"allowed","CAMPAIGN":"victim","payload":1}`), "allowed", `"CAMPAIGN" is not a key of an envelope; use one of ` + knownKeys},
+		{envelope(`"notBefore":"9999-01-01T00:00:00Z"`), "c", `"notBefore" ` + useKeys},
+		{envelope(`"Weight":3`), "c", `"Weight" ` + useKeys},
+		{envelope(`"tenant":3`), "c", `"tenant" ` + useKeys},
+		{envelope(`"":3`), "c", `"" ` + useKeys},
+		{rec(`{"campaign":"allowed","CAMPAIGN":"victim","payload":1}`), "allowed", `"CAMPAIGN" ` + useKeys},
 		{rec(`{"campaign":"a","c\u0061mpaign":"b","payload":1}`), "a", "campaign must be there once"},
-		{rec(`{"campaign":"c","payload":1,"weight":null,"weight":2}`), "c", "weight must be there once"},
+		{envelope(`"weight":null,"weight":2`), "c", "weight must be there once"},
 		{rec(`{"campaign":"(unknown)","payload":1}`), "", "campaign must not be (unknown), which stands for jobs without a campaign"},
 		{rec(`{"campaign":"c","payload":1}`, "Pacer-Weight", "2"), "c", `"Pacer-Weight" ` + useHeaders},
+
+		{header("pacer-time-zone", "Mars/Olympus"), "c", "pacer-time-zone " + zones},
+		{header("pacer-time-zone", "+05:00"), "c", "pacer-time-zone " + zones},
+		{header("pacer-time-zone", ""), "c", "pacer-time-zone " + zones},
+		{envelope(`"time_zone":"MSK"`), "c", "time_zone " + zones},
+		{header("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-12-01T10:00Z"), "c", "pacer-not-before-local " + local},
+		{header("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-02-30T10:00"), "c", "pacer-not-before-local " + local},
+		{header("pacer-not-before-local", "2026-12-01T10:00"), "c",
+			"pacer-not-before-local needs the zone of the recipient; give pacer-time-zone, in an envelope time_zone"},
+		{header("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-12-01T10:00", "pacer-not-before", "2026-12-01T10:00:00Z"), "c",
+			"pacer-not-before-local excludes pacer-not-before; give one of them"},
+		{header("pacer-time-zone", "UTC", "pacer-not-before-local", "2028-12-01T10:00"), "c", "pacer-not-before-local 2028-12-01T10:00 " + far},
+		{header("pacer-not-before", years), "c", "pacer-not-before " + years + " " + far},
+		{envelope(`"not_before":"` + years + `"`), "c", "not_before " + years + " " + far},
+		{header("pacer-not-before", beyond), "c", "pacer-not-before " + beyond + " " + far},
+
+		{header("pacer-key-Chat", "42"), "c", `"pacer-key-Chat" must end in the name of a key: 1 to 32 lower-case letters, digits and dashes`},
+		{header("pacer-key-chat", "1", "pacer-key-chat", "2"), "c", "pacer-key-chat must be there once"},
+		{header("pacer-key-chat", ""), "c", "pacer-key-chat " + bytes},
+		{header("pacer-key-chat", long), "c", "pacer-key-chat " + bytes},
+		{header("pacer-key-destination", "x"), "c", "pacer-key-destination is not needed: the key is the job's pacer-destination"},
+		{envelope(`"keys":{"chat":42}`), "c", "keys must be an object of strings"},
+		{envelope(`"keys":{"chat":"` + long + `"}`), "c", "pacer-key-chat " + bytes},
+		{envelope(`"keys":{},"keys":{}`), "c", "keys must be there once"},
+		{rec("p", many...), "c", "pacer-key-NAME must be there at most 16 times"},
+		{envelope(`"keys":{` + inEnvelope + `}`), "c", "pacer-key-NAME must be there at most 16 times"},
 	} {
 		j := Decode(c.rec, delivery.FromIngress, limits, readAt)
 		if j.Defect() != delivery.ReasonInvalidHeader || j.Flaw.Detail != c.detail || j.Campaign != c.campaign {
@@ -60,6 +95,14 @@ func TestMisspelledNamesAreAFlaw(t *testing.T) {
 		if j := Decode(header(name, "x"), delivery.FromIngress, limits, readAt); j.Flaw != nil || len(j.Headers) != 1 {
 			t.Errorf("%s: %s", name, shape(j))
 		}
+	}
+	// The first reading of a job counts, so that each reading says the same.
+	first := header("pacer-origin", "jobs/3/1", "pacer-first-read", readAt.Add(-time.Hour).Format(time.RFC3339), "pacer-not-before", edge.Format(time.RFC3339))
+	if j := Decode(first, delivery.FromTimer, limits, readAt); j.Defect() != delivery.ReasonInvalidHeader || !strings.Contains(j.Flaw.Detail, far) {
+		t.Errorf("read first an hour ago: %s", shape(j))
+	}
+	if j := Decode(header("pacer-not-before", edge.Format(time.RFC3339)), delivery.FromIngress, limits, readAt); j.Flaw != nil {
+		t.Errorf("at the edge: %s", shape(j))
 	}
 }
 
@@ -116,30 +159,6 @@ func TestEveryHeaderOfPacerIsKnown(t *testing.T) {
 		}
 		if j := Decode(r, delivery.FromIngress, limits, readAt); j.Flaw != nil && strings.Contains(j.Flaw.Detail, "not one of pacer's") {
 			t.Errorf("%s: %s", name, j.Flaw.Detail)
-		}
-	}
-}
-
-// A job that must wait longer than max_not_before would circulate in the timers for years.
-func TestNotBeforeIsBounded(t *testing.T) {
-	const far = "9999-12-31T00:00:00Z"
-	edge := readAt.Add(limits.MaxNotBefore)
-	for _, c := range []struct {
-		rec  *delivery.Record
-		from delivery.Place
-		says string // "" for no flaw
-	}{
-		{rec("", "pacer-campaign", "c", "pacer-not-before", far), delivery.FromIngress, "pacer-not-before " + far + " is further ahead than max_not_before (90d)"},
-		{rec(`{"campaign":"c","payload":1,"not_before":"` + far + `"}`), delivery.FromIngress, "not_before " + far + " is further ahead than max_not_before (90d)"},
-		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Format(time.RFC3339)), delivery.FromIngress, ""},
-		{rec("", "pacer-campaign", "c", "pacer-not-before", edge.Add(time.Second).Format(time.RFC3339)), delivery.FromIngress, "further ahead"},
-		// The first reading of the job counts, so that each reading says the same.
-		{rec("", "pacer-campaign", "c", "pacer-origin", "jobs/3/1", "pacer-first-read", readAt.Add(-time.Hour).Format(time.RFC3339),
-			"pacer-not-before", edge.Format(time.RFC3339)), delivery.FromTimer, "further ahead"},
-	} {
-		j := Decode(c.rec, c.from, limits, readAt)
-		if (c.says == "") != (j.Flaw == nil) || j.Flaw != nil && (j.Defect() != delivery.ReasonInvalidHeader || !strings.Contains(j.Flaw.Detail, c.says)) {
-			t.Errorf("%v %s: %s", c.rec.Headers, c.rec.Value, shape(j))
 		}
 	}
 }
@@ -206,38 +225,23 @@ func TestHeadersBesideAnEnvelopeCount(t *testing.T) {
 	}
 }
 
+// tooManyKeys are one more than a job may have, in headers and in an envelope. The first is chat.
+func tooManyKeys() (headers []string, inEnvelope string) {
+	headers, inEnvelope = []string{"pacer-campaign", "c", "pacer-key-chat", "42"}, `"chat":"42"`
+	for i := range delivery.MaxKeys {
+		headers, inEnvelope = append(headers, fmt.Sprint("pacer-key-", i), "x"), inEnvelope+fmt.Sprintf(`,"%d":"x"`, i)
+	}
+	return headers, inEnvelope
+}
+
 // TestKeys: a job's keys are in headers of their own, or in an object of an envelope, and stay on its record.
 func TestKeys(t *testing.T) {
-	long := strings.Repeat("x", 257)
-	many, inEnvelope := []string{"pacer-campaign", "c", "pacer-key-chat", "42"}, `"chat":"42"`
-	for i := range delivery.MaxKeys {
-		many, inEnvelope = append(many, fmt.Sprint("pacer-key-", i), "x"), inEnvelope+fmt.Sprintf(`,"%d":"x"`, i)
-	}
-	for _, c := range []struct {
-		rec  *delivery.Record
-		flaw string
-	}{
-		{rec("p", many[:len(many)-2]...), ""},
-		{rec("p", many...), "pacer-key-NAME must be there at most 16 times"},
-		{rec(`{"campaign":"c","payload":1,"keys":{` + inEnvelope + `}}`), "pacer-key-NAME must be there at most 16 times"},
-		{rec("p", "pacer-campaign", "c", "pacer-key-chat", "42"), ""},
-		{rec(`{"campaign":"c","payload":1,"keys":{"chat":"42","tenant":"a b"}}`), ""},
-		{rec("p", "pacer-campaign", "c", "pacer-key-Chat", "42"), `"pacer-key-Chat" must end in the name of a key: 1 to 32 lower-case letters, digits and dashes`},
-		{rec("p", "pacer-campaign", "c", "pacer-key-chat", "1", "pacer-key-chat", "2"), "pacer-key-chat must be there once"},
-		{rec("p", "pacer-campaign", "c", "pacer-key-chat", ""), "pacer-key-chat must have 1 to 256 bytes"},
-		{rec("p", "pacer-campaign", "c", "pacer-key-chat", long), "pacer-key-chat must have 1 to 256 bytes"},
-		{rec("p", "pacer-campaign", "c", "pacer-key-destination", "x"), "pacer-key-destination is not needed: the key is the job's pacer-destination"},
-		{rec(`{"campaign":"c","payload":1,"keys":{"chat":42}}`), "keys must be an object of strings"},
-		{rec(`{"campaign":"c","payload":1,"keys":{"chat":"` + long + `"}}`), "pacer-key-chat must have 1 to 256 bytes"},
-		{rec(`{"campaign":"c","payload":1,"keys":{},"keys":{}}`), "keys must be there once"},
+	many, _ := tooManyKeys()
+	for _, r := range []*delivery.Record{
+		rec("p", many[:len(many)-2]...), rec("p", "pacer-campaign", "c", "pacer-key-chat", "42"),
+		rec(`{"campaign":"c","payload":1,"keys":{"chat":"42","tenant":"a b"}}`),
 	} {
-		j := Decode(c.rec, delivery.FromIngress, limits, readAt)
-		if c.flaw != "" {
-			if j.Defect() != delivery.ReasonInvalidHeader || j.Flaw.Detail != c.flaw {
-				t.Errorf("%v: %s, want %s", c.rec, shape(j), c.flaw)
-			}
-			continue
-		}
+		j := Decode(r, delivery.FromIngress, limits, readAt)
 		again := new(Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToLane}, readAt)
 		for _, j := range []*delivery.Job{j, Decode(&again, delivery.FromLane, limits, readAt)} {
 			if j.Flaw != nil || j.KeyAt("sink", "chat") != "42" || j.KeyAt("sink", "other") != "" {

@@ -2,7 +2,6 @@ package record
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,33 +50,6 @@ func TestZonesOfRecipients(t *testing.T) {
 				t.Errorf("%v: %v", c.rec.Headers, written.Headers)
 			}
 			job = Decode(&written, delivery.FromTimer, limits, readAt)
-		}
-	}
-}
-
-func TestBadZonesAreAFlaw(t *testing.T) {
-	with := func(pairs ...string) *delivery.Record {
-		return rec("p", append([]string{"pacer-campaign", "c"}, pairs...)...)
-	}
-	for _, c := range []struct {
-		rec    *delivery.Record
-		detail string
-	}{
-		{with("pacer-time-zone", "Mars/Olympus"), "pacer-time-zone must be the name of a time zone, such as Asia/Yekaterinburg or UTC"},
-		{with("pacer-time-zone", "+05:00"), "pacer-time-zone must be the name of a time zone"},
-		{with("pacer-time-zone", ""), "pacer-time-zone must be the name"},
-		{rec(`{"campaign":"c","payload":1,"time_zone":"MSK"}`), "time_zone must be the name"},
-		{with("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-12-01T10:00Z"), "pacer-not-before-local must be a time without a zone, such as 2006-01-02T15:04"},
-		{with("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-02-30T10:00"), "pacer-not-before-local must be a time without a zone"},
-		{with("pacer-not-before-local", "2026-12-01T10:00"), "pacer-not-before-local needs the zone of the recipient; give pacer-time-zone"},
-		{
-			with("pacer-time-zone", "UTC", "pacer-not-before-local", "2026-12-01T10:00", "pacer-not-before", "2026-12-01T10:00:00Z"),
-			"pacer-not-before-local excludes pacer-not-before; give one of them",
-		},
-		{with("pacer-time-zone", "UTC", "pacer-not-before-local", "2028-12-01T10:00"), "pacer-not-before-local 2028-12-01T10:00 is further ahead than max_not_before (90d)"},
-	} {
-		if j := Decode(c.rec, delivery.FromIngress, limits, readAt); j.Defect() != delivery.ReasonInvalidHeader || !strings.HasPrefix(j.Flaw.Detail, c.detail) {
-			t.Errorf("%v: %s, want %s", c.rec.Headers, shape(j), c.detail)
 		}
 	}
 }

@@ -90,23 +90,3 @@ func TestPutAfterRunIsDropped(t *testing.T) {
 		t.Error("a stopped relay takes jobs")
 	}
 }
-
-// TestADrainWritesDeadLetters: the job was sent and refused for good; its dead letter is put when the drain of the pacer ends, and the drain of
-// the relay comes right after. (A worker may or may not be quick enough to take it.)
-func TestADrainWritesDeadLetters(t *testing.T) {
-	kept := 0
-	for range 50 {
-		onMemory(t, func(t *testing.T, r *rig) {
-			s := newSource("a")
-			time.Sleep(time.Second)
-			r.Put(s.job(1, "c"), dead)
-			r.Drain(t.Context())
-			if _, ok := s.outcome(1); ok {
-				kept++
-			}
-		})
-	}
-	if kept < 50 {
-		t.Errorf("%d of 50 dead letters of jobs that were sent are written by a graceful stop; the others' jobs are sent again", kept)
-	}
-}

@@ -6,14 +6,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -115,7 +114,7 @@ func newRig(t testing.TB, change ...func(*Options)) *rig {
 	}
 	r := &rig{t: t, m: kafkatest.NewMemory(topics), log: &kafkatest.LogBook{}, reg: prometheus.NewRegistry()}
 	opts := Options{
-		Client: dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: r.m.Wrap}), Topics: TopicSpec{Prefix: "t.", Lanes: 8},
+		Client: brokertest.Dial(t, broker.Options{Brokers: []string{"memory:1"}, Wrap: r.m.Wrap}), Topics: TopicSpec{Prefix: "t.", Lanes: 8},
 		Logger: r.log.Logger(), Registerer: r.reg,
 	}
 	for _, c := range change {
@@ -215,44 +214,7 @@ func (r *rig) waiting() int {
 	return r.box.jobs()
 }
 
-// fakeCluster starts an in-process broker and a client of it.
-func fakeCluster(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *broker.Client) {
-	t.Helper()
-	cluster := kafkatest.Cluster(t, opts...)
-	return cluster, dial(t, broker.Options{Brokers: cluster.ListenAddrs()})
-}
-
-func dial(t testing.TB, opts broker.Options) *broker.Client {
-	t.Helper()
-	opts.MetadataTTL = 500 * time.Millisecond
-	client, err := broker.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
-}
-
 // smallSpec keeps the number of partitions low.
 func smallSpec(prefix string, ingress ...string) TopicSpec {
 	return TopicSpec{Prefix: prefix, Ingress: ingress, Lanes: 8, TimerPartitions: 2, DeadPartitions: 2}
-}
-
-// readAll returns every record of a topic.
-func readAll(t testing.TB, client *broker.Client, topic string) []delivery.Record {
-	t.Helper()
-	n, err := client.Partitions(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []delivery.Record
-	for p := range n {
-		for r, err := range client.Scan(t.Context(), broker.Partition{Topic: topic, ID: p}, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, r)
-		}
-	}
-	return all
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 // realRelay starts a relay on the shared broker.
 func realRelay(t testing.TB, lanes int) (*Relay, TopicSpec) {
 	t.Helper()
-	client := dial(t, broker.Options{Brokers: testservices.Kafka(t)})
+	client := brokertest.Dial(t, broker.Options{Brokers: testservices.Kafka(t)})
 	spec := smallSpec(ownedPrefix(t, client))
 	spec.Lanes = lanes
 	if _, err := EnsureTopics(t.Context(), client, spec, nil); err != nil {
@@ -58,7 +59,7 @@ func TestRelayOnARealBroker(t *testing.T) {
 	for topic, want := range map[string]int{
 		LaneTopic(spec.Prefix): each * 3 * 8 / 10, TimerTopic(spec.Prefix, 5*time.Minute): each * 3 / 10, DeadTopic(spec.Prefix): each * 3 / 10,
 	} {
-		records := readAll(t, r.opts.Client, topic)
+		records := brokertest.ReadAll(t, r.opts.Client, topic)
 		if len(records) != want {
 			t.Errorf("%d records in %s, want %d", len(records), topic, want)
 		}
@@ -100,31 +101,8 @@ func TestALargeRecordThatCompressesFits(t *testing.T) {
 	}
 	kafkatest.Eventually(t, "everything settled", func() bool { return s.count() == 3 })
 	for _, topic := range []string{LaneTopic(spec.Prefix), TimerTopic(spec.Prefix, 5*time.Second), DeadTopic(spec.Prefix)} {
-		if records := readAll(t, r.opts.Client, topic); len(records) != 1 || !bytes.Equal(records[0].Value, payload) {
+		if records := brokertest.ReadAll(t, r.opts.Client, topic); len(records) != 1 || !bytes.Equal(records[0].Value, payload) {
 			t.Errorf("%d records in %s, or a payload that differs", len(records), topic)
 		}
 	}
-}
-
-// BenchmarkRelay moves jobs of 100 campaigns from 6 sources into lanes of a real broker.
-func BenchmarkRelay(b *testing.B) {
-	r, _ := realRelay(b, 256)
-	var sources []*fakeSource
-	for p := range 6 {
-		sources = append(sources, newSource(fmt.Sprintf("pacer.jobs/%d", p)))
-	}
-	b.ResetTimer()
-	for i := range b.N {
-		job := sources[i%6].job(int64(i), fmt.Sprintf("campaign-%d", i%100))
-		job.Payload = make([]byte, 200)
-		r.Put(job, lane)
-	}
-	for settled := 0; settled < b.N; {
-		time.Sleep(time.Millisecond)
-		settled = 0
-		for _, s := range sources {
-			settled += s.count()
-		}
-	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }

@@ -3,7 +3,6 @@ package requeue
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,13 +13,16 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
 func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	t.Parallel()
-	cluster, client := fakeCluster(t)
+	cluster := kafkatest.Cluster(t)
+	client := brokertest.Dial(t, broker.Options{Brokers: cluster.ListenAddrs()})
 	if _, err := EnsureTopics(t.Context(), client, smallSpec("t."), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func TestJobsAreSettledOnlyOnceTheBrokerHasThem(t *testing.T) {
 	kafkatest.Eventually(t, "recovery", func() bool { return !r.outage() && r.log.Count("INFO") > 0 })
 	r.logged(1, 1)
 	for topic, want := range map[string]int{"t.lanes": 1, "t.timer.5s": 1, "t.dead": 2} {
-		if got := len(readAll(t, client, topic)); got != want {
+		if got := len(brokertest.ReadAll(t, client, topic)); got != want {
 			t.Errorf("%d records in %s, want %d", got, topic, want)
 		}
 	}
@@ -210,43 +212,4 @@ func TestHoldDelaysLanesOnly(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		r.settled(3, s)
 	})
-}
-
-// uncommitted is a source whose commits never come: its topic was deleted, or the broker refuses them.
-type uncommitted struct{ *fakeSource }
-
-func (uncommitted) Flush(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-
-// Partitions whose commits never come hold up no others: nothing that is written waits for a commit.
-func TestPartitionsWithoutCommitsDelayNoOther(t *testing.T) {
-	for name, to := range map[string]delivery.Reroute{"lanes": lane, "timers": timer, "dead letters": dead} {
-		t.Run(name, func(t *testing.T) {
-			onMemory(t, func(t *testing.T, r *rig) {
-				r.m.OnProduce = func(context.Context, int) (int16, error) { time.Sleep(time.Millisecond); return 0, nil }
-				took := func(jobs int64) time.Duration {
-					began, s := time.Now(), newSource("healthy/0")
-					for i := range jobs {
-						r.Put(s.job(i, "b"), to)
-					}
-					for s.count() < int(jobs) && time.Since(began) < time.Hour {
-						time.Sleep(time.Millisecond)
-					}
-					return time.Since(began)
-				}
-				alone := took(3000)
-				for p := range 6 {
-					s := newSource(fmt.Sprint("deleted/", p))
-					for i := range int64(2 * maxBatchJobs) {
-						job := s.job(i, "a")
-						job.Source = uncommitted{s}
-						r.Put(job, to)
-					}
-				}
-				time.Sleep(time.Second)
-				if beside := took(3000); beside > 2*alone {
-					t.Errorf("3000 jobs took %s, and %s beside six partitions without commits", alone, beside)
-				}
-			})
-		})
-	}
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 )
 
 // withResults has a relay write results.
@@ -39,35 +39,6 @@ func (r *rig) open() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.box.results
-}
-
-func TestAJobIsSettledOnceItsEventIsAcknowledged(t *testing.T) {
-	onMemory(t, func(t *testing.T, r *rig) {
-		acked := make(chan struct{})
-		r.m.OnProduce = func(context.Context, int) (int16, error) { <-acked; return 0, nil }
-		s := newSource("pacer.jobs/0")
-		for i := range int64(100) {
-			job := s.job(i, "spring")
-			job.Receipt = r.Receipt(job.Receipt)
-			job.Settle(delivery.OutcomeDelivered)
-		}
-		synctest.Wait()
-		time.Sleep(time.Second)
-		if s.count() != 0 || r.open() != 100 {
-			t.Errorf("%d settled before the broker has their events, %d open", s.count(), r.open())
-		}
-		close(acked)
-		if left := r.Drain(t.Context()); left != 0 {
-			t.Errorf("%d left", left)
-		}
-		r.settled(100, s)
-		moved := s.job(200, "spring")
-		moved.Receipt = r.Receipt(moved.Receipt)
-		moved.Settle(delivery.OutcomeRequeued)
-		if _, ok := s.outcome(200); !ok || r.open() != 0 {
-			t.Error("a job that was only moved on was reported")
-		}
-	}, withResults)
 }
 
 func TestEventsWaitForARefusingBroker(t *testing.T) {
@@ -97,6 +68,11 @@ func TestEventsWaitForARefusingBroker(t *testing.T) {
 		}
 		r.settled(n, s)
 		r.logged(1, 1)
+		down.Store(true)
+		r.report(s.job(n, "spring"), delivery.OutcomeRequeued)
+		if _, ok := s.outcome(n); !ok || r.open() != 0 {
+			t.Error("a job that is only moved on waits for an event")
+		}
 	}, withResults)
 }
 
@@ -183,7 +159,7 @@ func TestAnEventThatIsTooLargeHoldsNothingUp(t *testing.T) {
 
 func TestResultsOfEveryOutcome(t *testing.T) {
 	t.Parallel()
-	_, client := fakeCluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
+	client := brokertest.Cluster(t, kfake.SeedTopics(4, "t.results"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "30000"}))
 	r := newRig(t, withResults, func(o *Options) { o.Client, o.ResultHeaders = client, []string{"tenant", "none"} })
 	run(t, r.Relay)
 	s := newSource("pacer.jobs/0")
@@ -207,7 +183,7 @@ func TestResultsOfEveryOutcome(t *testing.T) {
 		t.Fatalf("%d settled, %d left", s.count(), left)
 	}
 	seen, partitions := make(map[string]map[string]any), make(map[int]int)
-	for _, rec := range readAll(t, client, "t.results") {
+	for _, rec := range brokertest.ReadAll(t, client, "t.results") {
 		var e map[string]any
 		if err := json.Unmarshal(rec.Value, &e); err != nil || string(rec.Key) != e["job_id"] {
 			t.Fatalf("key %q of %s: %v", rec.Key, rec.Value, err)
@@ -262,21 +238,6 @@ func TestOnePartitionOfResultsHoldsUpNoIntake(t *testing.T) {
 			}, withResults)
 		})
 	}
-}
-
-// BenchmarkResults writes the events of settled jobs.
-func BenchmarkResults(b *testing.B) {
-	r := newRig(b, withResults)
-	run(b, r.Relay)
-	s := newSource("pacer.jobs/0")
-	b.ReportAllocs()
-	for i := range b.N {
-		job := s.job(int64(i), "spring")
-		job.Call = delivery.Call{At: time.Now(), Took: 1000, Status: 200}
-		r.report(job, delivery.OutcomeDelivered)
-	}
-	r.Drain(b.Context())
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
 // report settles a job whose results are written.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -168,18 +169,17 @@ func alter(t *testing.T, client *broker.Client, topic, config, value string) {
 	}
 }
 
-func TestTopicLifeInProcess(t *testing.T) {
-	t.Parallel()
-	_, client := fakeCluster(t, kfake.SeedTopics(2, "jobs"))
-	alter(t, client, "jobs", confMaxMessage, "300000")
-	checkTopicLife(t, client, "t.", "jobs")
-}
-
 func TestTopicLife(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		client := brokertest.Cluster(t, kfake.SeedTopics(2, "jobs"))
+		alter(t, client, "jobs", confMaxMessage, "300000")
+		checkTopicLife(t, client, "t.", "jobs")
+		return
+	}
 	brokers := testservices.Kafka(t)
 	ingress := testservices.Topic(t, brokers, "requeue-jobs", 2, kafka.ConfigEntry{ConfigName: confMaxMessage, ConfigValue: "300000"})
-	client := dial(t, broker.Options{Brokers: brokers})
+	client := brokertest.Dial(t, broker.Options{Brokers: brokers})
 	checkTopicLife(t, client, ownedPrefix(t, client), ingress)
 }
 
@@ -212,7 +212,7 @@ func TestTopicSpecNames(t *testing.T) {
 // Brokers that refuse the metadata of commits are named.
 func TestCheckOfMetadataThatBrokersRefuse(t *testing.T) {
 	for most, want := range map[string]int{"4095": 1, "4096": 0} {
-		_, client := fakeCluster(t, kfake.BrokerConfigs(map[string]string{"offset.metadata.max.bytes": most}))
+		client := brokertest.Cluster(t, kfake.BrokerConfigs(map[string]string{"offset.metadata.max.bytes": most}))
 		problems, err := CheckTopics(t.Context(), client, smallSpec("metadata.", "jobs"))
 		problems = slices.DeleteFunc(problems, func(p string) bool { return !strings.Contains(p, "offset.metadata.max.bytes") })
 		if len(problems) != want || err != nil {
