@@ -1,35 +1,22 @@
 package consumer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
-
-// encoded is a record in kafka-go's form.
-func encoded(r delivery.Record) kafka.Record {
-	rec := kafka.Record{Value: kafka.NewBytes(bytes.Clone(r.Value))}
-	for _, h := range r.Headers {
-		rec.Headers = append(rec.Headers, kafka.Header(h))
-	}
-	return rec
-}
 
 // remake deletes topics and creates them again. The broker must know the new ones: for a moment, records for the topics
 // before are still accepted.
@@ -54,59 +41,18 @@ func (r *rig) remake(partitions int, topics ...string) {
 	})
 }
 
-// relaying is a Handler that writes the jobs of ingress to lane 0, as those of a campaign with a backlog, and settles
-// the jobs of the lane.
-type relaying struct {
-	*fake
-	r           *rig
-	moved, back atomic.Int32 // jobs of ingress, and of the lane
-}
-
-func (h *relaying) Offer(_ context.Context, jobs []*delivery.Job) ([]*delivery.Job, error) {
-	for _, j := range jobs {
-		if j.From == delivery.FromLane {
-			h.back.Add(1)
-			j.Settle(delivery.OutcomeDelivered)
-			continue
-		}
-		h.moved.Add(1)
-		h.r.produce(h.r.opt.LaneTopic, 0, encoded(new(record.Encoder).Encode(j, delivery.Reroute{Kind: delivery.ToLane}, time.Now())))
-		j.Settle(delivery.OutcomeRequeued)
-	}
-	return nil, nil
-}
-
-// TestJobsOfAnIngressTopicMadeAnew: jobs of a topic made anew have the places, and without ids of their own the ids, of
-// those before it. They are no repeats.
-func TestJobsOfAnIngressTopicMadeAnew(t *testing.T) {
-	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
-		h := &relaying{fake: newFake(), r: r}
-		r.start(h)
-		publish := func(jobs int) {
-			records := make([]kafka.Record, jobs)
-			for i := range records { // without an id, and the same payload every time
-				records[i] = kafka.Record{Value: kafka.NewBytes(fmt.Append(nil, "job ", i)), Headers: []kafka.Header{
-					{Key: delivery.HeaderCampaign, Value: []byte("a")},
-				}}
-			}
-			r.produce(r.jobs(), 0, records...)
-		}
-		publish(50)
-		r.eventually("the first come back from the lane", func() bool { return h.back.Load() == 50 })
-		r.remake(1, r.jobs())
-		publish(40)
-		r.eventually("the new ones are read", func() bool { return h.moved.Load() >= 90 })
-		r.eventually("the new ones come back too", func() bool { return h.back.Load() >= 90 })
-	})
-}
-
 // TestTopicsMadeAnewWhileJobsAreOpen: a log made anew is read from its beginning. It holds the readers' next offsets, and jobs of the old
-// log are still open. The outcomes of old jobs have no effect on new jobs with their offsets.
+// log are still open. The outcomes of old jobs have no effect on new jobs with their offsets. A new job is no repeat of an old one with its place:
+// each names its topic's id.
 func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
 		timer := r.timer(time.Millisecond)
 		topics := []string{r.jobs(), r.opt.LaneTopic, timer}
-		c := r.start(keeping(func(j *delivery.Job) bool { return j.Offset == 3 }))
+		ids := map[string]delivery.TopicID{} // by the names of jobs and their partitions
+		c := r.start(keeping(func(j *delivery.Job) bool {
+			ids[j.ID[:3]+j.Source.Name()] = j.Origin.TopicID
+			return j.Offset == 3
+		}))
 		publish := func(name string, jobs int) {
 			for _, topic := range topics {
 				r.produceIDs(topic, 0, "c", numbered(name+topic, 0, jobs))
@@ -120,6 +66,11 @@ func TestTopicsMadeAnewWhileJobsAreOpen(t *testing.T) {
 		r.eventually("the new jobs", func() bool { return c.count() == 120 })
 		if n := c.settle(func(j *delivery.Job) bool { return strings.HasPrefix(j.ID, "old") }); n != 3 {
 			t.Fatalf("%d old jobs were open", n)
+		}
+		for _, topic := range topics {
+			if before, now := ids["old"+topic+"/0"], ids["new"+topic+"/0"]; !another(before, now) {
+				t.Errorf("jobs of %s name %s, and then %s", topic, before, now)
+			}
 		}
 		publish("last-", 1) // a change to be committed
 		r.eventually("the last jobs", func() bool { return c.count() == 123 })
@@ -178,12 +129,10 @@ func TestADoubtLastsUntilTheLogIsVerified(t *testing.T) {
 		}
 		return send(ctx)
 	})
-	b := newBudget(1 << 20)
-	m := newMetrics(prometheus.NewRegistry(), b)
-	src, _ := newSource(partition{Topic: r.jobs()}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
+	src := sourceOf(partition{Topic: r.jobs()}, delivery.FromIngress)
 	reads := reader{
 		opt: &Options{Client: client, Logger: discardLog()}, health: broker.NewHealth(discardLog()), src: src,
-		hearts: &heartbeats{log: discardLog(), stalled: m.stalled, bound: time.Minute, hearts: map[*heart]bool{}},
+		hearts: &heartbeats{log: discardLog(), stalled: src.metrics.stalled, bound: time.Minute, hearts: map[*heart]bool{}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	turns := 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // assignment is the time while this daemon holds partitions: from a join until it has let go of all of them. That is until it stops, or
@@ -32,6 +33,7 @@ type assignment struct {
 	ingress atomic.Int64   // partitions of ingress that are held
 	recalls atomic.Int64   // gains of ingress that wait for lanes: these remember jobs that they pass over, too, which it may have once more
 	told    told           // lanes, of room
+	saving  retry.Outage   // of positions
 	helpers sync.WaitGroup // the readers, and those who work for them
 
 	mu     sync.Mutex // guards those below
@@ -63,8 +65,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	defer t.stop()
 	t.hurry, t.hasten = context.WithCancel(context.WithoutCancel(ctx))
 	defer t.hasten()
-	t.commit = newCommitter(c.opt.Client, m, c.metrics, c.health)
-	t.commit.sources = t.sources
+	t.commit = &committer{client: c.opt.Client, member: m, metrics: c.metrics, health: c.health, sources: t.sources, kicked: retry.NewSignal()}
 	t.janitor = &janitor{opt: &c.opt, metrics: c.metrics, sources: t.sources}
 	c.lease.begin(time.Now(), t.lost)
 	defer c.lease.end()

@@ -59,24 +59,6 @@ func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
 	}
 }
 
-// The bytes of jobs behind long-refused ones go back to the budget. These jobs are read again afterwards.
-func TestJobsBehindRefusedOnesAreDropped(t *testing.T) {
-	r, ids := inProcess(t, 1, 1), numbered("b", 0, 1600)
-	r.produceIDs(r.jobs(), 0, "b", ids)
-	q := newQueues(0, "b")
-	c := r.start(q)
-	r.eventually("one piece is held", func() bool {
-		held := c.budget.inUse() / record.Overhead
-		return q.calls() > 0 && held >= offerJobs && held < offerJobs*3/2
-	})
-	q.resize("b", 200)
-	defer q.run(t, 50)()
-	r.eventually("all is sent", func() bool { return c.count() == len(ids) })
-	if !slices.Equal(c.orderOf("b"), ids) {
-		t.Error("out of order, or twice")
-	}
-}
-
 // A campaign that stands still keeps its partition, what lies behind it included: nothing is fetched or offered, no
 // offset is committed, little memory is held, and that is no standstill. It goes on at once.
 func TestBlockedPartitionRests(t *testing.T) {

@@ -37,10 +37,6 @@ type committer struct {
 	heart   heart
 }
 
-func newCommitter(c *broker.Client, m *membership, mx *metrics, h *broker.Health) *committer {
-	return &committer{client: c, member: m, metrics: mx, health: h, kicked: retry.NewSignal()}
-}
-
 // run commits until ctx ends. A request that is in flight by then is waited for: the next one could overtake it.
 func (c *committer) run(ctx context.Context) {
 	defer c.health.Forget("commit")
@@ -136,9 +132,6 @@ func (c *committer) classify(err error) error {
 	case broker.Fenced(err):
 		c.metrics.commits.WithLabelValues(resultFenced).Inc()
 		c.fenced = true
-		for _, s := range c.sources() {
-			s.fence()
-		}
 		c.member.lease.lose()
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -29,20 +28,13 @@ func (d *detained) way(ctx context.Context, request kafka.Request, send sending)
 	return send(ctx)
 }
 
-// startDetained starts a consumer whose commits can be detained, with ten open jobs.
-func startDetained(r *rig, change ...func(*Options)) (*detained, *running) {
-	r.t.Helper()
-	d := &detained{}
-	c := r.start(keeping(all), append(change, r.through(d.way))...)
-	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 10))
-	r.eventually("all are open", func() bool { return c.count() == 10 })
-	return d, c
-}
-
 // A stop waits for the commit that is in flight, since its own could overtake it.
 func TestAStopWaitsForTheCommitInFlight(t *testing.T) {
 	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
-		d, c := startDetained(r)
+		d := &detained{}
+		c := r.start(keeping(all), r.through(d.way))
+		r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, 10))
+		r.eventually("all are open", func() bool { return c.count() == 10 })
 		inFlight, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		detain := way(func(ctx context.Context, _ kafka.Request, send sending) (answer kafka.Response, err error) {
 			d.Store(nil)
@@ -76,18 +68,6 @@ func TestAStopWaitsForTheCommitInFlight(t *testing.T) {
 // busy is a coordinator that begins.
 func busy(context.Context, kafka.Request, sending) (kafka.Response, error) {
 	return nil, kafka.GroupLoadInProgress
-}
-
-// A stop that cannot commit says so: what was settled since the last commit will be sent again.
-func TestALastCommitThatFailsIsTold(t *testing.T) {
-	onBrokers(t, 1, 1, func(t *testing.T, r *rig) {
-		d, c := startDetained(r, func(o *Options) { o.ShutdownTimeout = time.Second })
-		refuse := way(busy)
-		d.Store(&refuse)
-		c.settle(all)
-		c.stop()
-		r.said(1, "level=WARN", "the last commit was not accepted", "may be sent twice")
-	})
 }
 
 // full is a position whose commit takes all the room that Kafka gives to the metadata of one.
@@ -154,8 +134,7 @@ func TestTheLastCommitDoesNotWaitForATopicThatIsGone(t *testing.T) {
 // A partition that moves waits for its last commit also while the group refuses those of the generation before, as long as a join takes.
 func TestAFlushOutlastsAJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(1 << 20)
-		s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), &told{}, func() {})
+		s := sourceOf(partition{Topic: "jobs"}, delivery.FromIngress)
 		flushed := make(chan error, 1)
 		go func() { flushed <- s.flush(t.Context()) }()
 		p, _ := s.progress()
@@ -177,22 +156,18 @@ func TestAFlushOutlastsAJoin(t *testing.T) {
 
 // A job that was given back, and that the log has lost since, is committed over, and does not count as open twice.
 func TestAJobGivenBackAndLostIsNotOpen(t *testing.T) {
-	b := newBudget(1 << 20)
-	m := newMetrics(prometheus.NewRegistry(), b)
-	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
+	s := sourceOf(partition{Topic: "jobs"}, delivery.FromIngress)
 	s.register(&delivery.Job{Reading: delivery.Reading{Size: 1}})
 	s.reopen(0)
 	s.lose(0)
-	if p, dirty := s.progress(); p.Offset != 1 || !dirty || testutil.ToFloat64(m.openJobs[delivery.FromIngress]) != 0 {
-		t.Errorf("%d is committed, %v are open", p.Offset, testutil.ToFloat64(m.openJobs[delivery.FromIngress]))
+	if p, dirty := s.progress(); p.Offset != 1 || !dirty || testutil.ToFloat64(s.metrics.openJobs[delivery.FromIngress]) != 0 {
+		t.Errorf("%d is committed, %v are open", p.Offset, testutil.ToFloat64(s.metrics.openJobs[delivery.FromIngress]))
 	}
 }
 
 // TestOnlyTrimmedCommitsCount: a position that is stored between two commits is none.
 func TestOnlyTrimmedCommitsCount(t *testing.T) {
-	b := newBudget(1 << 20)
-	m := newMetrics(prometheus.NewRegistry(), b)
-	s, _ := newSource(partition{Topic: "jobs"}, delivery.FromIngress, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
+	s := sourceOf(partition{Topic: "jobs"}, delivery.FromIngress)
 	for o := range int64(4000) { // every other one stays open, and they lie far apart
 		s.register(&delivery.Job{Reading: delivery.Reading{Offset: o * 100}})
 		if o%2 == 1 {
@@ -201,7 +176,7 @@ func TestOnlyTrimmedCommitsCount(t *testing.T) {
 	}
 	s.storedPosition()
 	p, _ := s.progress()
-	if n := testutil.ToFloat64(m.trimmed); !p.Trimmed || n != 1 {
+	if n := testutil.ToFloat64(s.metrics.trimmed); !p.Trimmed || n != 1 {
 		t.Errorf("trimmed %t, counted %v", p.Trimmed, n)
 	}
 }

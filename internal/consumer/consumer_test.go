@@ -1,9 +1,9 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -18,43 +18,6 @@ import (
 	"github.com/pacer/pacer/internal/testservices"
 )
 
-// Every job is handed over once, while a second consumer joins and the first one leaves.
-func TestEveryJobOnceOverARebalance(t *testing.T) {
-	onBrokers(t, 4, 4, func(t *testing.T, r *rig) {
-		const rounds, perRound = 60, 5
-		handler := func() *fake {
-			f := newFake()
-			f.slow = func() time.Duration { return rand.N(30 * time.Millisecond) }
-			return f
-		}
-		first := r.start(handler())
-		r.eventually("joined", first.Joined)
-		written := make(chan struct{})
-		go func() {
-			defer close(written)
-			for round := range rounds {
-				for p := range 4 {
-					r.produceIDs(r.jobs(), p, "c", numbered(fmt.Sprintf("in-%d-%d", p, round), 0, perRound))
-					r.produceIDs(r.opt.LaneTopic, p, "l", numbered(fmt.Sprintf("lane-%d-%d", p, round), 0, perRound))
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-		}()
-		r.eventually("the first works", func() bool { return first.count() > 100 })
-		second := r.start(handler())
-		r.eventually("the second works", func() bool { return second.count() > 100 })
-		first.stop()
-		<-written
-		const total = rounds * perRound * 4 * 2
-		r.eventually("all seen", func() bool { return first.count()+second.count() >= total })
-		second.stop()
-		handedOnce(t, total, first.fake, second.fake)
-		if warns := r.logs.warnings(); len(warns) > 0 {
-			t.Errorf("warned of ordinary life: %v", warns)
-		}
-	})
-}
-
 // After a restart, jobs settled out of order are not sent again; open jobs are. Thousands of holes fit into the metadata of a commit that a
 // broker takes.
 func TestRestartRepeatsOnlyOpenJobs(t *testing.T) {
@@ -67,7 +30,9 @@ func TestRestartRepeatsOnlyOpenJobs(t *testing.T) {
 		if at := r.committed(r.jobs(), 0); at != 0 {
 			t.Fatalf("committed %d though the first job is open", at)
 		}
-		r.said(0, "level=WARN")
+		if warns := r.logs.warnings(); len(warns) > 0 {
+			t.Errorf("warned of ordinary life: %v", warns)
+		}
 		r.produceIDs(r.jobs(), 0, "c", []string{"last"})
 		second := r.start(newFake())
 		r.eventually("the last job", func() bool { return second.saw("last") })
@@ -122,6 +87,15 @@ func TestCrashRepeatsOnlyWhatIsNotCommitted(t *testing.T) {
 			t.Errorf("repeated %d jobs from %s to %s", len(got), got[0], got[len(got)-1])
 		}
 	})
+}
+
+// encoded is a record in kafka-go's form.
+func encoded(r delivery.Record) kafka.Record {
+	rec := kafka.Record{Value: kafka.NewBytes(bytes.Clone(r.Value))}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kafka.Header(h))
+	}
+	return rec
 }
 
 // After a crash between the write to a lane and its commit, jobs are in the lane and in ingress: they are handed over once.
@@ -291,26 +265,6 @@ func TestAFullWindow(t *testing.T) {
 				t.Error("never relieved")
 			}
 		})
-	}
-}
-
-// A job that stays open, as one in a call that hangs, does not hold up those behind it, however many they are. When the
-// partition is read again, only that job is handed over again.
-func TestOneOpenJobDoesNotHoldReading(t *testing.T) {
-	const jobs = 3000
-	r := inProcess(t, 1, 1)
-	r.produceIDs(r.jobs(), 0, "slow", []string{"slow"})
-	r.produceIDs(r.jobs(), 0, "c", numbered("j", 0, jobs))
-	c := r.start(keeping(func(j *delivery.Job) bool { return j.Campaign == "slow" }), func(o *Options) { o.MaxOpen = offerJobs })
-	r.eventually("all others are seen", func() bool { return c.count() == jobs+1 })
-	if c.relieved > 0 {
-		t.Errorf("the window was relieved %d times", c.relieved)
-	}
-	c.stop()
-	again := r.start(newFake())
-	r.eventually("all is committed", func() bool { return r.committed(r.jobs(), 0) == jobs+1 })
-	if ids := again.ids(); !slices.Equal(ids, []string{"slow"}) {
-		t.Errorf("handed over again: %d jobs", len(ids))
 	}
 }
 

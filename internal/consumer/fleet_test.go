@@ -63,7 +63,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 func (f *fleet) by(w way) *broker.Client {
 	transport := &kafka.Transport{Dial: f.network.DialContext, MetadataTTL: time.Second}
 	f.t.Cleanup(transport.CloseIdleConnections)
-	return newBroker(f.t, broker.Options{Brokers: f.brokers, Wrap: func(kafka.RoundTripper) kafka.RoundTripper { return wayOf{transport, w} }})
+	return f.dial(broker.Options{Wrap: func(kafka.RoundTripper) kafka.RoundTripper { return wayOf{transport, w} }})
 }
 
 // start starts a member.

@@ -189,12 +189,13 @@ func (t *assignment) run(ctx context.Context) {
 	lasting := context.WithoutCancel(ctx)
 	committing, stopCommitting := context.WithCancel(lasting)
 	defer stopCommitting()
-	keep := &checkpointer{opt: &t.opt, sources: t.sources}
 	var committer sync.WaitGroup
 	defer t.hearts.begin(&t.commit.heart, "the goroutine that commits", labelGroup)()
 	committer.Go(func() { t.commit.run(committing) })
 	t.help(t.idle.Run)
-	t.help(keep.run)
+	t.help(func(ctx context.Context) {
+		retry.Every(ctx, t.opt.PositionInterval, func(time.Time) { t.savePositions(ctx) })
+	})
 	if !t.opt.KeepDelivered {
 		t.help(t.janitor.run)
 	}
@@ -216,7 +217,7 @@ func (t *assignment) run(ctx context.Context) {
 	t.commit.heart.rest()
 	t.metrics.joined.Set(0)
 	t.finish(ctx, stopping, func(final context.Context) {
-		keep.save(final)
+		t.savePositions(final)
 		t.janitor.last(final)
 	})
 	for _, s := range t.sources() {

@@ -37,11 +37,15 @@ func TestAClockThatWasAheadStopsNoTimer(t *testing.T) {
 	}
 }
 
-// A paused campaign that keeps its jobs in ingress, in a topic of its own, leaves most of the memory to other topics.
-func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
+// A campaign that keeps its jobs in ingress, in a topic of its own, leaves most of the memory to other topics, while it is paused and while it is
+// sent slowly.
+func TestACampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 	t.Parallel()
 	const limit, partitions = 4 << 20, 16
-	for name, tc := range map[string]struct{ jobs, size, capacity int }{"small": {1500, 10, 20}, "large": {3, 300 << 10, 4}} {
+	for name, tc := range map[string]struct {
+		jobs, size, capacity int
+		slow                 bool
+	}{"paused, small": {1500, 10, 20, false}, "paused, large": {3, 300 << 10, 4, false}, "slow": {1500, 10, 20, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := inProcess(t, partitions, 1)
 			other := r.jobs() + ".other"
@@ -52,15 +56,20 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 			r.opt.Ingress = append(r.opt.Ingress, other)
 			q := newQueues(tc.capacity, "b")
 			c := r.start(q, func(o *Options) { o.MaxBufferBytes = limit })
-			r.eventually("the campaign waits", func() bool { return q.calls() > partitions })
-			q.change("b", func(b *queue) { // it is paused
-				b.capacity = 0
-				for _, j := range slices.Backward(b.jobs) {
-					b.waiting[j.Source] = true
-					giveBack(j)
-				}
-				b.jobs = nil
-			})
+			if tc.slow {
+				defer q.run(t, 1)()
+				r.eventually("each partition waits", func() bool { return q.calls() > 4*partitions })
+			} else {
+				r.eventually("the campaign waits", func() bool { return q.calls() > partitions })
+				q.change("b", func(b *queue) { // it is paused
+					b.capacity = 0
+					for _, j := range slices.Backward(b.jobs) {
+						b.waiting[j.Source] = true
+						giveBack(j)
+					}
+					b.jobs = nil
+				})
+			}
 			time.Sleep(2 * refusedFor)
 			if held := c.budget.inUse(); held > limit/4+limit/8 {
 				t.Errorf("%d KiB of %d are held", held>>10, limit>>10)
@@ -84,22 +93,5 @@ func TestAPausedCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A campaign that keeps its jobs in ingress and is sent slowly, from many partitions, leaves most of the memory to others.
-func TestASlowCampaignThatBlocksLeavesMemoryToOthers(t *testing.T) {
-	const limit, partitions, jobs = 4 << 20, 16, 1500
-	r := inProcess(t, partitions, 1)
-	for p := range partitions {
-		r.produceIDs(r.jobs(), p, "b", numbered(fmt.Sprint("b", p), 0, jobs), make([]byte, 10))
-	}
-	q := newQueues(20, "b")
-	defer q.run(t, 1)()
-	c := r.start(q, func(o *Options) { o.MaxBufferBytes = limit })
-	r.eventually("each partition waits", func() bool { return q.calls() > 4*partitions })
-	time.Sleep(2 * refusedFor)
-	if held := c.budget.inUse(); held > limit/4+limit/8 {
-		t.Errorf("%d KiB of %d are held", held>>10, limit>>10)
 	}
 }

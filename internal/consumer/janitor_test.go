@@ -16,6 +16,7 @@ import (
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -44,7 +45,7 @@ type sweeper struct {
 func newJanitor(t *testing.T, every time.Duration, lanes, n int, opts ...kfake.Opt) *sweeper {
 	cluster := kafkatest.Cluster(t, append(opts, kfake.SeedTopics(int32(lanes), "lanes"))...)
 	s := &sweeper{
-		cluster: cluster, client: newBroker(t, broker.Options{Brokers: cluster.ListenAddrs()}), logs: &kafkatest.LogBook{},
+		cluster: cluster, client: brokertest.Dial(t, broker.Options{Brokers: cluster.ListenAddrs()}), logs: &kafkatest.LogBook{},
 		marked: map[partition]*source{},
 	}
 	s.janitor = &janitor{

@@ -7,18 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 )
 
 // newLaneReader makes the reader of an empty lane, which reads only what it is given.
 func newLaneReader(log *slog.Logger) *laneReader {
-	b := newBudget(1 << 20)
-	m := newMetrics(prometheus.NewRegistry(), b)
-	src, _ := newSource(partition{Topic: "lanes"}, delivery.FromLane, start{}, b, m, offset.NewOrigins(), &told{}, func() {})
+	src := sourceOf(partition{Topic: "lanes"}, delivery.FromLane)
 	return &laneReader{reader: reader{opt: &Options{MaxWeight: 1, Logger: log}, src: src, receipt: src}}
 }
 

@@ -30,7 +30,7 @@ func TestLargeAndBrokenRecords(t *testing.T) {
 		}
 		sizes := map[string]int{}
 		c := r.start(keeping(func(j *delivery.Job) bool { sizes[j.ID] = len(j.Payload); return false }), func(o *Options) {
-			o.Client = newBroker(t, broker.Options{Brokers: r.brokers, MaxRecordBytes: 1 << 20})
+			o.Client = r.dial(broker.Options{MaxRecordBytes: 1 << 20})
 		})
 		r.eventually("all are committed", r.allCommitted(6, 1, topics...))
 		c.stop()

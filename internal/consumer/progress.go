@@ -14,7 +14,7 @@ import (
 func (s *source) progress() (p progress, dirty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fenced || s.changes == s.acked {
+	if s.gone || s.changes == s.acked {
 		return progress{}, false
 	}
 	if p = s.now(); p.Trimmed {
@@ -54,7 +54,7 @@ func (s *source) answered(p progress, err error) {
 func (s *source) pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.fenced && s.changes != s.acked && s.refusals < lastAttempts
+	return !s.gone && s.changes != s.acked && s.refusals < lastAttempts
 }
 
 var errRefused = errors.New("the broker refuses it")
@@ -65,7 +65,7 @@ func (s *source) flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.changes
 	for {
-		if s.fenced || s.acked >= target {
+		if s.gone || s.acked >= target {
 			s.mu.Unlock()
 			return nil
 		}

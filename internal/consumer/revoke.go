@@ -1,8 +1,6 @@
 package consumer
 
-import (
-	"context"
-)
+import "context"
 
 // The stages of a partition.
 const (
@@ -70,18 +68,5 @@ func (s *source) forget() {
 	}
 	s.gone = true
 	s.repeats.Forget()
-	s.stop()
-}
-
-// fence makes the source commit nothing from now on.
-func (s *source) fence() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stop()
-}
-
-// stop wakes all waiting goroutines. Needs the lock.
-func (s *source) stop() {
-	s.fenced = true
 	signal(&s.onMove)
 }

@@ -17,14 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/broker"
+	"github.com/pacer/pacer/internal/consumer/offset"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/testservices"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -121,20 +124,21 @@ func newClient(t *testing.T, brokers []string) *kafka.Client {
 	return &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
 }
 
-// newBroker is what consumers use.
-func newBroker(t *testing.T, o broker.Options) *broker.Client {
-	t.Helper()
-	o.MetadataTTL = 200 * time.Millisecond
-	client, err := broker.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
+// broker is a client as consumers have one.
+func (r *rig) broker() *broker.Client { return r.dial(broker.Options{}) }
+
+// dial is broker with options.
+func (r *rig) dial(o broker.Options) *broker.Client {
+	o.Brokers, o.MetadataTTL = r.brokers, 200*time.Millisecond
+	return brokertest.Dial(r.t, o)
 }
 
-// broker is a client as consumers have one.
-func (r *rig) broker() *broker.Client { return newBroker(r.t, broker.Options{Brokers: r.brokers}) }
+// sourceOf makes the source of a partition that is read from its beginning, with a budget and metrics of its own.
+func sourceOf(at partition, from delivery.Place) *source {
+	b := newBudget(1 << 20)
+	s, _ := newSource(at, from, start{}, b, newMetrics(prometheus.NewRegistry(), b), offset.NewOrigins(), &told{}, func() {})
+	return s
+}
 
 // way decides what becomes of a request: send sends it to the broker.
 type way func(ctx context.Context, request kafka.Request, send sending) (kafka.Response, error)
@@ -154,7 +158,7 @@ func (w wayOf) RoundTrip(ctx context.Context, addr net.Addr, request kafka.Reque
 
 // by is a client whose requests go a way.
 func (r *rig) by(w way) *broker.Client {
-	return newBroker(r.t, broker.Options{Brokers: r.brokers, Wrap: func(inner kafka.RoundTripper) kafka.RoundTripper { return wayOf{inner, w} }})
+	return r.dial(broker.Options{Wrap: func(inner kafka.RoundTripper) kafka.RoundTripper { return wayOf{inner, w} }})
 }
 
 // through has a consumer's requests go a way.
@@ -304,7 +308,6 @@ type fake struct {
 	keep     func(*delivery.Job) bool                 // jobs to keep open; nil for none
 	refuse   func(*delivery.Job) bool                 // lane jobs to refuse, with all later ones of their campaign in the call
 	inFlight sync.WaitGroup
-	slow     func() time.Duration // how long a job is in flight; nil for not at all
 }
 
 // faked is a fake, or a handler that is based on one.
@@ -348,16 +351,9 @@ func (f *fake) Offer(_ context.Context, jobs []*delivery.Job) (refused []*delive
 		if j.Flaw != nil {
 			f.defects = append(f.defects, j)
 		}
-		switch {
-		case f.keep != nil && f.keep(j):
+		if f.keep != nil && f.keep(j) {
 			f.open[j] = true
-		case f.slow != nil:
-			d := f.slow()
-			f.inFlight.Go(func() {
-				time.Sleep(d)
-				j.Settle(delivery.OutcomeDelivered)
-			})
-		default:
+		} else {
 			j.Settle(delivery.OutcomeDelivered)
 		}
 	}

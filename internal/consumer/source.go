@@ -54,8 +54,7 @@ type source struct {
 	endTurn        func()         // ends the turn of the reader
 	ages           ages
 	dropped        int  // open jobs of a partition that leaves that nobody has in hand any more
-	fenced         bool // nothing will be committed any more
-	gone           bool // nothing is settled any more, either
+	gone           bool // nothing is settled or committed any more
 	// onMove is closed and set to nil at any change that may let the reader go on, and at the next answer to a commit; nil while no
 	// goroutine waits.
 	onMove chan struct{}
