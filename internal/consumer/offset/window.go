@@ -2,6 +2,7 @@ package offset
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -23,9 +24,7 @@ type Window struct {
 	open     int    // number of reads that are open
 	back     int    // of these, those that were given back
 	restored []span // beyond next, or containing it; ascending
-	meter    meter  // of the offsets before metered that were not settled when it was taken
-	metered  int64  // next, or the end of restored if that is later
-	settles  int    // since meter was taken
+	full     int    // there was no room, and there is none for as many settles
 }
 
 // read is an offset that was open when it was read, and its bytes in the budget. One that was given back is open, and read again.
@@ -49,7 +48,6 @@ func RestoreWindow(committed int64, metadata string) (*Window, error) {
 func restoreWindow(base int64, settled []span) *Window {
 	w := &Window{base: base, next: base, restored: settled}
 	w.advance()
-	w.measure()
 	return w
 }
 
@@ -92,9 +90,6 @@ func (w *Window) Read(offset, size int64) bool {
 	}
 	w.reads = append(w.reads, read{offset: offset, size: clampSize(size)})
 	w.open++
-	if offset >= w.metered {
-		w.meter.add(offset)
-	}
 	w.advance()
 	return true
 }
@@ -132,7 +127,6 @@ func (w *Window) Cut(at int64) {
 	w.restored = before(w.restored, at)
 	w.base, w.next = min(w.base, at), min(w.next, at)
 	w.advance()
-	w.measure()
 }
 
 // Settle marks the offset as done and returns its size in bytes; ok is false if the offset is not open.
@@ -147,42 +141,49 @@ func (w *Window) Settle(offset int64) (size int64, ok bool) {
 	}
 	w.reads[i].done, w.reads[i].back = true, false
 	w.open--
-	w.settles++
+	w.full--
 	if i == 0 {
 		w.advance()
 	}
-	if w.settles > w.open+minSettles {
-		w.measure()
+	if len(w.reads) > 2*w.open+minSettles { // a new slice gives back the memory of a window that was large
+		w.reads = slices.AppendSeq(make([]read, 0, w.open+minSettles), w.unsettled())
 	}
 	return size, true
 }
 
-// minSettles is how many settled offsets are not worth measuring anew.
+// unsettled yields the reads that are open.
+func (w *Window) unsettled() iter.Seq[read] {
+	return func(yield func(read) bool) {
+		for _, r := range w.reads {
+			if !r.done && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// minSettles is how many settled offsets are worth no copy of the others.
 const minSettles = 64
 
-// measure removes the reads that are done, and takes the meter of the others, and of the offsets that are not read yet
-// and have restored ones behind them. Of the reads it is called for, a part is settled that does not depend on their
-// number, so its cost for each is amortised constant.
-func (w *Window) measure() {
-	kept := w.reads[:0]
-	if len(w.reads) > 2*w.open+minSettles {
-		kept = make([]read, 0, w.open+minSettles) // gives back the memory of a window that was large
+// needs returns how many bytes the metadata of a commit takes at most, with these offsets open too, the next ones in the log, whichever
+// of them and of the open ones are settled by then.
+func (w *Window) needs(offsets ...int64) int {
+	m, at := newMeter(w.base), w.next
+	for r := range w.unsettled() {
+		m.add(r.offset)
 	}
-	w.meter, w.settles = newMeter(w.base), 0
-	for _, r := range w.reads {
-		if !r.done {
-			kept = append(kept, r)
-			w.meter.add(r.offset)
+	for _, s := range w.restored { // what lies between them is not read yet
+		if at < s.first {
+			m.addRange(at, s.first-1)
+		}
+		at = s.last + 1
+	}
+	for _, o := range offsets {
+		if o >= at {
+			m.add(o)
 		}
 	}
-	w.reads = kept
-	w.metered = w.next
-	for _, s := range w.restored {
-		if w.metered < s.first {
-			w.meter.addRange(w.metered, s.first-1)
-		}
-		w.metered = s.last + 1
-	}
+	return m.bytes()
 }
 
 // HasCapacity reports whether the records at these offsets, the next ones in the log, may be read: whichever of them and of
@@ -194,26 +195,17 @@ func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	if w.open == 0 || len(offsets) == 0 {
 		return true
 	}
-	if w.open+len(offsets) > maxOpen {
+	if w.open+len(offsets) > maxOpen || w.full > 0 {
 		return false
 	}
-	room := func() bool {
-		m := w.meter
-		for _, o := range offsets {
-			if o >= w.metered {
-				m.add(o)
-			}
-		}
-		return m.bytes() <= maxRawMetadata
+	_, end := w.Span()
+	all := newMeter(w.base) // as if no offset were settled
+	all.addRange(w.base, max(end, offsets[len(offsets)-1]))
+	room := all.bytes() <= maxRawMetadata || w.needs(offsets...) <= maxRawMetadata
+	if !room {
+		w.full = w.open/8 + minSettles
 	}
-	if room() {
-		return true
-	}
-	if w.settles <= w.open/8+minSettles {
-		return false
-	}
-	w.measure()
-	return room()
+	return room
 }
 
 // Fill returns which part of the Window is taken, from 0 to about 1.
@@ -221,19 +213,13 @@ func (w *Window) Fill(maxOpen int) float64 {
 	if w.open == 0 {
 		return 0
 	}
-	if w.settles > w.open/8+minSettles {
-		w.measure()
-	}
-	return max(float64(w.open)/float64(maxOpen), float64(w.meter.bytes())/maxRawMetadata)
+	return max(float64(w.open)/float64(maxOpen), float64(w.needs())/maxRawMetadata)
 }
 
 // Middle returns an offset before which there is the older half of the open offsets.
 func (w *Window) Middle() int64 {
 	left := w.open / 2
-	for _, r := range w.reads {
-		if r.done {
-			continue
-		}
+	for r := range w.unsettled() {
 		if left == 0 {
 			return r.offset
 		}
@@ -263,10 +249,8 @@ func (w *Window) Position() Position {
 
 // OpenBytes returns the sum of the sizes of the open offsets.
 func (w *Window) OpenBytes() (bytes int64) {
-	for _, r := range w.reads {
-		if !r.done {
-			bytes += int64(r.size)
-		}
+	for r := range w.unsettled() {
+		bytes += int64(r.size)
 	}
 	return bytes
 }
@@ -301,11 +285,9 @@ func (w *Window) advance() {
 func (w *Window) settled() []span {
 	var spans []span
 	at := w.base // everything before it is in spans, or open
-	for _, r := range w.reads {
-		if !r.done {
-			spans = appendSpan(spans, at, r.offset-1)
-			at = r.offset + 1
-		}
+	for r := range w.unsettled() {
+		spans = appendSpan(spans, at, r.offset-1)
+		at = r.offset + 1
 	}
 	spans = appendSpan(spans, at, w.next-1)
 	for _, s := range w.restored {
