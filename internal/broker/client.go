@@ -62,7 +62,6 @@ type Client struct {
 	kafka       *kafka.Client
 	connections *pools
 	throttle    *throttle
-	maxRecord   int64
 	slow        sync.Map // Partition whose last fetch got no answer in time -> how long the next one may take, time.Duration
 
 	coordinators sync.Map // group -> id of its broker, int
@@ -96,12 +95,13 @@ func New(o Options) (*Client, error) {
 	if o.Wrap != nil {
 		transport = o.Wrap(transport)
 	}
+	o.MaxRecordBytes = cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes)
 	t := &throttle{log: log, until: map[gate]time.Time{}, urgent: map[gate]int{}}
 	return &Client{
 		options: o,
 		// No Timeout: kafka-go would halve it for the broker's waits.
 		kafka: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Transport: network{transport, t}}, throttle: t,
-		connections: &connections, maxRecord: cmp.Or(o.MaxRecordBytes, DefaultMaxRecordBytes), layout: make(map[string][]int),
+		connections: &connections, layout: make(map[string][]int),
 	}, nil
 }
 

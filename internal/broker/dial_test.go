@@ -58,7 +58,7 @@ func TestAServerThatIsNoBrokerIsTold(t *testing.T) {
 			_, _ = io.WriteString(conn, c.answer)
 		})
 		client := dial(t, Options{Brokers: []string{address}, Security: func() Security { return Security{TLS: c.secure} }})
-		_, err := client.Counts(t.Context(), []string{"pacer.jobs"})
+		_, err := client.Partitions(t.Context(), "pacer.jobs")
 		if err == nil || !strings.Contains(err.Error(), address+" ") || !strings.Contains(err.Error(), c.says) ||
 			c.secure != nil && !strings.Contains(err.Error(), "kafka.tls") {
 			t.Errorf("%q, TLS %t: error %v, want %q", c.answer, c.secure != nil, err, c.says)
@@ -91,7 +91,7 @@ func TestErrorsNameNoMethods(t *testing.T) {
 	client := dial(t, Options{Brokers: []string{"127.0.0.1:1"}})
 	at, topics := Partition{Topic: "pacer.jobs"}, []Topic{{Name: "pacer.jobs", Partitions: 1, Replicas: 1}}
 	for what, ask := range map[string]func(context.Context) error{
-		"counts":     func(ctx context.Context) error { _, err := client.Counts(ctx, []string{"pacer.jobs"}); return err },
+		"ids":        func(ctx context.Context) error { _, err := client.Identify(ctx, "pacer.jobs"); return err },
 		"partitions": func(ctx context.Context) error { _, err := client.Partitions(ctx, "pacer.jobs"); return err },
 		"offsets":    func(ctx context.Context) error { _, err := client.Offsets(ctx, Latest, at); return err },
 		"create":     func(ctx context.Context) error { _, err := client.CreateTopics(ctx, topics, nil); return err },

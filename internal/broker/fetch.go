@@ -97,7 +97,7 @@ func (c *Client) Fetch(ctx context.Context, r FetchRequest, visit func(*delivery
 	out.End, out.Answer = readable(p), int64(len(p.RecordBatches))
 	out.Hidden = p.HighWatermark - out.End
 	f := &fetching{
-		at: r.Partition, from: r.Offset, limit: c.maxRecord, most: c.largestBatch(),
+		at: r.Partition, from: r.Offset, limit: c.options.MaxRecordBytes, most: c.largestBatch(),
 		aborted: newAbortedReads(p.AbortedTransactions), visit: visit, out: &out,
 	}
 	for set := recordSet(p.RecordBatches); ; {
@@ -148,7 +148,7 @@ func (c *Client) read(ctx context.Context, r FetchRequest) (p *kmsg.FetchRespons
 }
 
 // largestBatch bounds the bytes of a batch, and what it may decompress to.
-func (c *Client) largestBatch() int64 { return max(minBatch, maxExpansion*c.maxRecord) }
+func (c *Client) largestBatch() int64 { return max(minBatch, maxExpansion*c.options.MaxRecordBytes) }
 
 // readable returns the end of the log for a committed reader.
 func readable(p *kmsg.FetchResponseTopicPartition) int64 {

@@ -36,7 +36,7 @@ func TestBatchesLeaveAProcessor(t *testing.T) {
 	for range readers {
 		all.Go(func() {
 			brought := &Brought{answer: kmsg.FetchResponseTopicPartition{RecordBatches: log, HighWatermark: records, LastStableOffset: -1}}
-			client := &Client{maxRecord: DefaultMaxRecordBytes}
+			client := &Client{options: Options{MaxRecordBytes: DefaultMaxRecordBytes}}
 			visit := func(*delivery.Record) error { busy(); return nil }
 			if _, err := client.Fetch(t.Context(), FetchRequest{Brought: brought, Aside: true}, visit); err != nil {
 				t.Error(err)

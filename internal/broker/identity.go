@@ -16,6 +16,12 @@ import (
 // Identify asks any broker for the ids of topics; with no name, of all. A topic made anew has another id than the one before it. Names of topics that
 // do not exist are left out. For a moment after a topic was made anew, the answer may be the id of the topic before it.
 func (c *Client) Identify(ctx context.Context, topics ...string) (map[string]delivery.TopicID, error) {
+	ids, _, err := c.identify(ctx, noLeader, topics...)
+	return ids, err
+}
+
+// Describe returns, besides the ids, the numbers of partitions of the topics. Those that the user may not describe are left out as well.
+func (c *Client) Describe(ctx context.Context, topics ...string) (ids map[string]delivery.TopicID, counts map[string]int, err error) {
 	return c.identify(ctx, noLeader, topics...)
 }
 
@@ -26,7 +32,7 @@ func (c *Client) IdentityOf(ctx context.Context, at Partition) (delivery.TopicID
 	if err != nil && !errors.Is(err, ErrNoTopic) {
 		return delivery.TopicID{}, err
 	}
-	found, err := c.identify(ctx, leader, at.Topic)
+	found, _, err := c.identify(ctx, leader, at.Topic)
 	id, ok := found[at.Topic]
 	if err == nil && !ok {
 		err = fmt.Errorf("read the id of topic %s: %w", at.Topic, ErrNoTopic)
@@ -34,18 +40,18 @@ func (c *Client) IdentityOf(ctx context.Context, at Partition) (delivery.TopicID
 	return id, err
 }
 
-func (c *Client) identify(ctx context.Context, broker int, topics ...string) (map[string]delivery.TopicID, error) {
+func (c *Client) identify(ctx context.Context, broker int, topics ...string) (ids map[string]delivery.TopicID, counts map[string]int, err error) {
 	answer, err := c.metadata(ctx, broker, kmsg.NewPtrMetadataRequest(), topics)
 	if err != nil {
-		return nil, fmt.Errorf("read the ids of topics: %w", err)
+		return nil, nil, fmt.Errorf("read topics: %w", err)
 	}
-	found := map[string]delivery.TopicID{}
+	ids, counts = map[string]delivery.TopicID{}, map[string]int{}
 	for _, t := range answer.Topics {
 		if t.Topic != nil && t.ErrorCode == 0 {
-			found[*t.Topic] = delivery.NewTopicID(t.TopicID)
+			ids[*t.Topic], counts[*t.Topic] = delivery.NewTopicID(t.TopicID), len(t.Partitions)
 		}
 	}
-	return found, nil
+	return ids, counts, nil
 }
 
 // metadata asks a broker, or any, for topics; for none: for all.

@@ -143,44 +143,6 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Counts returns the numbers of partitions of the topics. Those that do not exist or have none yet are left out, and so are those
-// that the user may not describe. The counts are nil, and there is an error, if no broker answers.
-func (c *Client) Counts(ctx context.Context, topics []string) (map[string]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	known, _, err := c.describe(ctx, topics)
-	if known == nil {
-		return nil, err
-	}
-	counts := make(map[string]int, len(known))
-	for name, topic := range known {
-		counts[name] = topic.Partitions
-	}
-	return counts, nil
-}
-
-// describe returns the state of topics. Topics that do not exist, or have no partitions yet, are left out. So are those that cannot
-// be described: the error is about them. There are no topics if no broker answers.
-func (c *Client) describe(ctx context.Context, names []string) (topics map[string]Topic, brokers int, err error) {
-	layout, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
-	if err != nil {
-		return nil, 0, fmt.Errorf("read topics: %w", unnamed(err))
-	}
-	topics = make(map[string]Topic)
-	for _, t := range layout.Topics {
-		if len(t.Partitions) == 0 {
-			if t.Error != nil && !errors.Is(t.Error, kafka.UnknownTopicOrPartition) {
-				err = errors.Join(err, fmt.Errorf("read topic %s: %w", t.Name, t.Error))
-			}
-			continue
-		}
-		topics[t.Name] = Topic{
-			Name: t.Name, Partitions: len(t.Partitions), Replicas: len(t.Partitions[0].Replicas), Config: make(map[string]string),
-		}
-	}
-	return topics, len(layout.Brokers), err
-}
-
 // HashPartition maps a key to one of n partitions, the same on every daemon: FNV-1a, 64 bits.
 func HashPartition(key string, n int) int {
 	h := fnv.New64a()

@@ -26,7 +26,22 @@ type Topic struct {
 func (c *Client) Topics(ctx context.Context, names, configs []string) (topics map[string]Topic, brokers int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
-	topics, brokers, err = c.describe(ctx, names)
+	layout, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read topics: %w", unnamed(err))
+	}
+	topics = map[string]Topic{}
+	for _, t := range layout.Topics {
+		switch {
+		case len(t.Partitions) > 0:
+			topics[t.Name] = Topic{
+				Name: t.Name, Partitions: len(t.Partitions), Replicas: len(t.Partitions[0].Replicas), Config: make(map[string]string),
+			}
+		case t.Error != nil && !errors.Is(t.Error, kafka.UnknownTopicOrPartition):
+			err = errors.Join(err, fmt.Errorf("read topic %s: %w", t.Name, t.Error))
+		}
+	}
+	brokers = len(layout.Brokers)
 	if err != nil || len(topics) == 0 {
 		return topics, brokers, err
 	}

@@ -36,10 +36,10 @@ type assignment struct {
 	saving  retry.Outage   // of positions
 	helpers sync.WaitGroup // the readers, and those who work for them
 
-	mu     sync.Mutex // guards those below
-	held   map[partition]*holding
-	list   []*holding // held, in order; replaced at every change
-	ending bool       // no more helpers begin
+	mu     sync.Mutex     // guards those below
+	list   []*holding     // held, in order; replaced at every change
+	dealt  map[string]int // see generation; nil once the topics have other partitions
+	ending bool           // no more helpers begin
 }
 
 // help runs f until work ends, unless it has.
@@ -58,9 +58,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	if err != nil {
 		return
 	}
-	t := &assignment{
-		Consumer: c, member: m, idle: broker.NewPoll(c.opt.Client), held: map[partition]*holding{},
-	}
+	t := &assignment{Consumer: c, member: m, idle: broker.NewPoll(c.opt.Client)}
 	t.work, t.stop = context.WithCancel(ctx)
 	defer t.stop()
 	t.hurry, t.hasten = context.WithCancel(context.WithoutCancel(ctx))
@@ -77,7 +75,7 @@ func (c *Consumer) hold(ctx context.Context, m *membership) {
 	}()
 	for next := &gen; next != nil; {
 		t.take(*next)
-		next = t.serve(running, *next)
+		next = t.serve(running)
 	}
 	<-running.Done()
 }
@@ -99,15 +97,10 @@ func (t *assignment) letGo() {
 
 // serve waits for the end of a generation, and joins the next one while it goes on with what is held. It returns nil when
 // everything is let go of, or has to be.
-func (t *assignment) serve(running context.Context, g generation) *generation {
+func (t *assignment) serve(running context.Context) *generation {
 	over, stop := context.WithCancel(running)
-	var watching sync.WaitGroup
-	defer watching.Wait()
 	defer stop()
 	defer context.AfterFunc(t.hurry, stop)()
-	if g.dealt != nil {
-		watching.Go(func() { t.watchPartitions(over, g.dealt, t.member.again.Send) })
-	}
 	select {
 	case <-t.member.again:
 	case <-over.Done():
@@ -132,7 +125,7 @@ func (t *assignment) take(g generation) {
 	if len(gone) > 0 {
 		t.help(func(context.Context) { t.revoke(gone) })
 	}
-	t.change(func(map[partition]*holding) {}) // of the same partitions, in another generation
+	t.change(func(list []*holding) []*holding { t.dealt = g.dealt; return list }) // also of the same partitions
 	counts := countsOf(t.holdings())
 	t.metrics.generation.Set(float64(g.Generation))
 	t.opt.Logger.Info("joined the group", "group", t.opt.Group, "generation", g.Generation, "ingress", counts[delivery.FromIngress],
@@ -156,16 +149,13 @@ func (t *assignment) compare(g generation) (gained []partition, gone []*holding)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, at := range g.assigned {
-		if t.held[at] == nil { // one that is being let go of comes back with a later assignment
+		if !slices.ContainsFunc(t.list, func(h *holding) bool { return h.partition == at }) { // one that is being let go of comes back with a later assignment
 			gained = append(gained, at)
 		}
 	}
 	for _, h := range t.list {
 		if !h.going && !slices.Contains(g.assigned, h.partition) {
-			if h.going = true; !h.begun {
-				h.begun = true
-				close(h.done)
-			}
+			h.going = true
 			gone = append(gone, h)
 		}
 	}
@@ -181,14 +171,10 @@ func (t *assignment) holdings() []*holding {
 
 // change changes what is held, and what is shown of it. After the last change, when all are let go of, their backlog stays shown: jobs that wait
 // in lanes still wait.
-func (t *assignment) change(f func(held map[partition]*holding)) {
+func (t *assignment) change(f func(list []*holding) []*holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f(t.held)
-	t.list = nil
-	for _, h := range t.held {
-		t.list = append(t.list, h)
-	}
+	t.list = f(slices.Clone(t.list))
 	slices.SortFunc(t.list, func(a, b *holding) int { return inOrder(a.partition, b.partition) })
 	counts := countsOf(t.list)
 	t.ingress.Store(int64(counts[delivery.FromIngress]))
@@ -262,7 +248,9 @@ func (t *assignment) revoke(gone []*holding) {
 				}
 				s.leave()
 			}
-			t.change(func(held map[partition]*holding) { delete(held, h.partition) })
+			t.change(func(list []*holding) []*holding {
+				return slices.DeleteFunc(list, func(other *holding) bool { return other == h })
+			})
 			t.member.again.Send()
 		})
 	}

@@ -2,15 +2,12 @@ package consumer
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/pacer/pacer/internal/broker"
-	"github.com/pacer/pacer/internal/retry"
 )
 
 // groupProtocol names how the leader of the group deals, and the format of claims. A group has members of one protocol only.
@@ -139,23 +136,4 @@ func assignTopic(topic string, partitions []int, members []*dealt, keeper map[pa
 		}
 	}
 	return has
-}
-
-// watchPartitions calls changed when the topics have other numbers of partitions than the leader has dealt, and returns then, or
-// when ctx ends. Only when the leader joins again are partitions dealt anew.
-func (c *Consumer) watchPartitions(ctx context.Context, dealt map[string]int, changed func()) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	retry.Every(ctx, c.opt.partitionsWatched, func(time.Time) {
-		counts, err := c.opt.Client.Counts(ctx, c.opt.topics())
-		switch {
-		case ctx.Err() != nil: // a tick that was due when it ended
-		case err != nil:
-			c.opt.Logger.Debug("the numbers of partitions cannot be read; trying again", "error", err)
-		case !maps.Equal(counts, dealt):
-			c.opt.Logger.Info("topics have other partitions than before; the group is rebalanced")
-			changed()
-			stop()
-		}
-	})
 }

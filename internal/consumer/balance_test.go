@@ -44,7 +44,7 @@ func subscriber(id string, topics []string, mine claims) broker.Subscriber {
 
 // deal deals the partitions until each has a holder, and returns how many have another owner than before, and by how many partitions the
 // members differ at most, in one topic and in all.
-func (g *group) deal(t require) (moved, inTopic, inAll int) {
+func (g *group) deal(t rapid.TB) (moved, inTopic, inAll int) {
 	var got shares
 	var owner map[partition]string
 	for round := 0; len(owner) < g.partitions; round++ {
@@ -79,7 +79,7 @@ func (g *group) deal(t require) (moved, inTopic, inAll int) {
 }
 
 // round deals once: a member lets go of what is missing in its hand, and no other member is dealt that.
-func (g *group) round(t require) (got shares, owner map[partition]string) {
+func (g *group) round(t rapid.TB) (got shares, owner map[partition]string) {
 	var members []broker.Subscriber
 	held := map[partition]string{}
 	for id, mine := range g.members {
@@ -112,12 +112,6 @@ func (g *group) round(t require) (got shares, owner map[partition]string) {
 		g.members[id] = claims{Generation: g.generation, Kept: got[id]}
 	}
 	return got, owner
-}
-
-// require is a test, or a check of a property.
-type require interface {
-	Fatalf(format string, args ...any)
-	Fatal(args ...any)
 }
 
 // Whoever joins and leaves: every partition has one owner, all have the same number of each topic and of all, and few
@@ -291,7 +285,7 @@ func TestPartitionsAddedDuringARebalance(t *testing.T) {
 		cluster.SleepControl(func() { <-added })
 		return nil, nil, false
 	})
-	c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 200 * time.Millisecond })
+	c := r.start(newFake(), func(o *Options) { o.topicsWatched = 200 * time.Millisecond })
 	<-dealt
 	if err := r.admin.AddPartitions(t.Context(), r.jobs(), 3); err != nil {
 		t.Fatal(err)

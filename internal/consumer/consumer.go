@@ -92,11 +92,11 @@ func (c *Consumer) Run(ctx context.Context) {
 }
 
 // awaitTopics returns when the topics of lanes and timers exist. It logs once which topics are missing. The leader of the group looks for
-// those of ingress (watchPartitions).
+// those of ingress (watchTopics).
 func (c *Consumer) awaitTopics(ctx context.Context) error {
 	said := map[string]bool{}
 	for {
-		counts, err := c.opt.Client.Counts(ctx, c.opt.topics())
+		_, counts, err := c.opt.Client.Describe(ctx, c.opt.topics()...)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

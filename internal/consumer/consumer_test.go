@@ -176,7 +176,7 @@ func TestMissingTopic(t *testing.T) {
 	onBrokers(t, 1, 0, func(t *testing.T, r *rig) {
 		missing := r.jobs() + ".missing"
 		r.opt.Ingress = append(r.opt.Ingress, missing)
-		c := r.start(newFake(), func(o *Options) { o.partitionsWatched = 50 * time.Millisecond })
+		c := r.start(newFake(), func(o *Options) { o.topicsWatched = 50 * time.Millisecond })
 		r.says(2, "level=WARN", "a topic does not exist")
 		time.Sleep(topicCheck + topicCheck/2)
 		for topic, words := range map[string][2]string{

@@ -41,6 +41,12 @@ func (d *denied) way(ctx context.Context, request kafka.Request, send sending) (
 				}
 			}
 		}
+	case *kmsg.MetadataResponse:
+		for i, t := range a.Topics {
+			if *t.Topic == *topic {
+				a.Topics[i].ErrorCode, a.Topics[i].Partitions = refusal, nil
+			}
+		}
 	case *kmsg.OffsetFetchResponse:
 		for _, t := range a.Topics {
 			for i := range t.Partitions {

@@ -12,13 +12,17 @@ import (
 )
 
 // memberOf is the only member of the rig's group.
-func (r *rig) memberOf() string {
+func (r *rig) memberOf() (member string) {
 	r.t.Helper()
-	answer, err := r.client.DescribeGroups(r.t.Context(), &kafka.DescribeGroupsRequest{GroupIDs: []string{r.opt.Group}})
-	if err != nil || len(answer.Groups) != 1 || len(answer.Groups[0].Members) != 1 {
-		r.t.Fatalf("describe the group: %+v, %v", answer, err)
-	}
-	return answer.Groups[0].Members[0].MemberID
+	r.eventually("the group has a member", func() bool {
+		answer, err := r.client.DescribeGroups(r.t.Context(), &kafka.DescribeGroupsRequest{GroupIDs: []string{r.opt.Group}})
+		if err != nil || len(answer.Groups) != 1 || len(answer.Groups[0].Members) != 1 {
+			return false
+		}
+		member = answer.Groups[0].Members[0].MemberID
+		return true
+	})
+	return member
 }
 
 // committing is what commits the first partitions of ingress for a member, and their sources.

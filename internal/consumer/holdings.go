@@ -20,7 +20,8 @@ type holding struct {
 	source  atomic.Pointer[source] // nil while it is not known where to begin
 	reading context.Context
 	stop    context.CancelFunc
-	begun   bool          // it is known where to begin, or not needed any more
+	begins  chan start    // where to begin, once that is known
+	found   bool          // begins has been sent; of the goroutine that looks for it
 	done    chan struct{} // closed when the reader has ended
 	going   bool          // it is being let go of
 	passed  atomic.Bool   // it is not read: what was committed for it cannot be used
@@ -37,51 +38,41 @@ func partitionsOf(list []*holding) []partition {
 
 // add begins to hold partitions, and to find out where they begin.
 func (t *assignment) add(gained []partition) {
-	var added []*holding
-	t.change(func(held map[partition]*holding) {
-		if t.ending {
-			return
-		}
-		for _, at := range gained {
-			h := &holding{partition: at, done: make(chan struct{})}
-			h.from, _ = t.opt.place(at.Topic)
-			h.reading, h.stop = context.WithCancel(t.work)
-			held[at], added = h, append(added, h)
-		}
-	})
-	lanesRead := sync.OnceValue(func() <-chan struct{} {
+	l := &startOffsets{assignment: t, lanesRead: sync.OnceValue(func() <-chan struct{} {
 		read := make(chan struct{})
 		t.helpers.Go(func() {
 			defer close(read)
 			t.awaitLanes()
 		})
 		return read
+	})}
+	t.change(func(list []*holding) []*holding {
+		if t.ending {
+			return list
+		}
+		for _, at := range gained {
+			h := &holding{partition: at, begins: make(chan start, 1), done: make(chan struct{})}
+			h.from, _ = t.opt.place(at.Topic)
+			h.reading, h.stop = context.WithCancel(t.work)
+			l.left = append(l.left, h)
+			t.helpers.Go(func() { l.begin(h) })
+		}
+		return append(list, l.left...)
 	})
-	t.help((&startOffsets{assignment: t, left: added, lanesRead: lanesRead}).run)
+	t.help(l.run)
 }
 
-// hasBegun reports whether it is known where to begin in a partition, or not needed any more.
-func (t *assignment) hasBegun(h *holding) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return h.begun
-}
-
-// begin begins to read a partition. Ingress waits for lanes.
-func (l *startOffsets) begin(h *holding, from start) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h.begun || l.ending {
-		return
-	}
-	h.begun = true
-	l.helpers.Go(func() {
-		defer close(h.done)
+// begin reads a partition once it is known where to begin. Ingress waits for lanes.
+func (l *startOffsets) begin(h *holding) {
+	defer close(h.done)
+	select {
+	case from := <-h.begins:
 		if h.from == delivery.FromIngress {
 			<-l.lanesRead()
 		}
 		l.read(h, &from)
-	})
+	case <-h.reading.Done():
+	}
 }
 
 // read reads a partition until it is let go of: one log after the other, each with a source of its own.
@@ -223,7 +214,7 @@ func (t *assignment) run(ctx context.Context) {
 	for _, s := range t.sources() {
 		s.leave()
 	}
-	t.change(func(held map[partition]*holding) { clear(held) })
+	t.change(func([]*holding) []*holding { return nil })
 }
 
 // outageEndured is how long the last commit of a member that goes on waits for a coordinator.

@@ -216,13 +216,13 @@ func (r *ingressReader) awaitIntake(ctx context.Context, offsets ...int64) error
 	return w.awaitIntake(ctx, room, func() { r.relieve(offsets...) })
 }
 
-// relieve asks the handler to move on the older half of the open jobs. It does so if the window is three quarters full or has no room for
-// the offsets. It asks once for every position of the base, and again while that does not help.
+// relieve asks the handler to move on the older half of the open jobs. It does so if three quarters of those that may be are open, or if the
+// window has no room for the offsets. It asks once for every position of the base, and again while that does not help.
 func (r *ingressReader) relieve(offsets ...int64) {
 	r.src.mu.Lock()
 	w, now := r.src.window, time.Now()
 	asks := (w.Committed() != r.relieved || now.Sub(r.askedAt) >= stuckAfter) &&
-		(w.Fill(r.opt.MaxOpen) >= 0.75 || !w.HasCapacity(r.opt.MaxOpen, offsets...))
+		(w.Open() >= r.opt.MaxOpen/4*3 || !w.HasCapacity(r.opt.MaxOpen, offsets...))
 	middle := int64(0)
 	if asks {
 		r.relieved, r.askedAt, middle = w.Committed(), now, w.Middle()

@@ -123,45 +123,6 @@ func TestRepeatsAreDropped(t *testing.T) {
 	})
 }
 
-// Producers may write into lanes themselves: records that look alike are jobs of their own, in any lane. A job that comes back from a
-// timer is no repeat of them.
-func TestLaneTakesDirectJobs(t *testing.T) {
-	onBrokers(t, 1, 3, func(t *testing.T, r *rig) {
-		bare := kafka.Record{Value: kafka.NewBytes([]byte("p")), Headers: []kafka.Header{{Key: delivery.HeaderCampaign, Value: []byte("a")}}}
-		envelope := kafka.Record{Value: kafka.NewBytes([]byte(`{"campaign":"a","id":"e","payload":{}}`))}
-		for lane := range 3 {
-			r.produce(r.opt.LaneTopic, lane, bare, bare, job("a", "same"), job("a", "same"), envelope)
-			rewind(bare.Value)
-			rewind(envelope.Value)
-		}
-		back := fmt.Sprint(r.opt.LaneTopic, "/0/0")
-		r.produce(r.opt.LaneTopic, 0, job("a", back, delivery.HeaderOrigin, back, delivery.HeaderHops, "1", delivery.HeaderTimerHops, "1"))
-		f := newFake()
-		c := r.start(f)
-		total := func() (n int) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			for _, seen := range f.seen {
-				n += seen
-			}
-			return n
-		}
-		r.eventually("all seen", func() bool { return total() == 16 })
-		for lane := range 3 {
-			for offset := range 2 {
-				id := fmt.Sprintf("%s/%d/%d", r.opt.LaneTopic, lane, offset)
-				if want := 1 + max(0, 1-lane-offset); c.seen[id] != want {
-					t.Errorf("%s was seen %d times, want %d", id, c.seen[id], want)
-				}
-			}
-		}
-		if c.seen["same"] != 6 || c.seen["e"] != 3 {
-			t.Errorf("seen %v", c.seen)
-		}
-		r.eventually("the commit", func() bool { return r.committed(r.opt.LaneTopic, 0) == 6 })
-	})
-}
-
 // keptPositions is a Positions in memory.
 type keptPositions struct {
 	mu    sync.Mutex

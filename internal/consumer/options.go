@@ -80,9 +80,9 @@ type Options struct {
 	Logger           *slog.Logger          // slog.Default()
 	Registerer       prometheus.Registerer // a registry of its own
 
-	partitionsWatched time.Duration // how soon partitions and topics that were added are read; 5 s
-	sweepEvery        time.Duration // the longest time between two sweeps of the janitor, the shortest being half of it; 20 s
-	lanesFirst        time.Duration // how long ingress that was gained waits for lanes that have something to read; 1 s
+	topicsWatched time.Duration // how soon topics and partitions that were added are read, and topics that were made anew; 5 s
+	sweepEvery    time.Duration // the longest time between two sweeps of the janitor, the shortest being half of it; 20 s
+	lanesFirst    time.Duration // how long ingress that was gained waits for lanes that have something to read; 1 s
 }
 
 func (o *Options) limits() record.Limits {
@@ -97,7 +97,7 @@ func (o *Options) defaults() {
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 20*time.Second)
 	o.PositionInterval = cmp.Or(o.PositionInterval, 5*time.Second)
 	o.Watchdog = cmp.Or(o.Watchdog, DefaultWatchdog)
-	o.partitionsWatched = cmp.Or(o.partitionsWatched, 5*time.Second)
+	o.topicsWatched = cmp.Or(o.topicsWatched, 5*time.Second)
 	o.sweepEvery = cmp.Or(o.sweepEvery, 20*time.Second)
 	o.lanesFirst = cmp.Or(o.lanesFirst, time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())

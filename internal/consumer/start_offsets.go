@@ -44,10 +44,17 @@ func (l *startOffsets) run(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			l.health.Fail("offsets", err)
 		}
-		if l.left = slices.DeleteFunc(l.left, l.hasBegun); len(l.left) == 0 || wait.pause(ctx) != nil {
+		l.left = slices.DeleteFunc(l.left, func(h *holding) bool { return h.found || h.reading.Err() != nil })
+		if len(l.left) == 0 || wait.pause(ctx) != nil {
 			return
 		}
 	}
+}
+
+// found has a partition be read from where it begins.
+func (*startOffsets) found(h *holding, from start) {
+	h.found = true
+	h.begins <- from
 }
 
 // find finds the starts that can be found now. A partition whose commit is unknown waits alone.
@@ -71,7 +78,7 @@ func (l *startOffsets) find(ctx context.Context) error {
 		case c.None || named && !same && topic.Known():
 			others = append(others, h)
 		default:
-			l.begin(h, start{offset: c.Offset, metadata: c.Metadata, committed: true, topic: topic, proven: same})
+			l.found(h, start{offset: c.Offset, metadata: c.Metadata, committed: true, topic: topic, proven: same})
 		}
 	}
 	if len(others) == 0 {
@@ -100,7 +107,7 @@ func (l *startOffsets) find(ctx context.Context) error {
 				l.resume(h, &from, p)
 			}
 		}
-		l.begin(h, from)
+		l.found(h, from)
 	}
 	if waiting > 0 && ctx.Err() == nil && l.loading.Failed() {
 		_, unknown := stored()

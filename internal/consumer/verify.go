@@ -2,28 +2,33 @@ package consumer
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// topicsWatched is how often the ids of topics are compared with those of the logs that are read.
-const topicsWatched = 5 * time.Second
-
-// watchTopics looks for topics that were made anew, until ctx ends. A reader need not notice, because the new log may contain its next
-// offset.
+// watchTopics looks, until ctx ends, for topics that were made anew: a reader need not notice, because the new log may contain its next offset.
+// The leader of the group also looks for other numbers of partitions than it has dealt. Only when it joins again are partitions dealt anew.
 func (t *assignment) watchTopics(ctx context.Context) {
-	retry.Every(ctx, topicsWatched, func(time.Time) {
-		found, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
+	retry.Every(ctx, t.opt.topicsWatched, func(time.Time) {
+		ids, counts, err := t.opt.Client.Describe(ctx, t.opt.topics()...)
 		if err != nil {
-			t.opt.Logger.Debug("the ids of topics cannot be read; trying again", "error", err)
+			t.opt.Logger.Debug("the topics cannot be read; trying again", "error", err)
 			return
 		}
 		for _, s := range t.sources() {
-			if topic, ok := found[s.Topic]; ok {
+			if topic, ok := ids[s.Topic]; ok {
 				s.compare(topic)
 			}
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.dealt != nil && !maps.Equal(counts, t.dealt) {
+			t.dealt = nil
+			t.opt.Logger.Info("topics have other partitions than before; the group is rebalanced")
+			t.member.again.Send()
 		}
 	})
 }

@@ -125,12 +125,10 @@ var fields = [...]field{
 var campaign, jobID, cloudEvent, traceParent, origin = placeOf(delivery.HeaderCampaign), placeOf(delivery.HeaderJobID),
 	placeOf(delivery.HeaderCloudEvent), placeOf(delivery.HeaderTraceParent), placeOf(delivery.HeaderOrigin)
 
-// Keys are those of an envelope besides its payload; the first ones are those of the campaign and the id.
-var Keys = keys
-
-// byLength are the places of the fields by the length of their headers: each header of each record is looked up, and few have the same
-// length. producerHeaders are the headers that stand for the keys.
-var byLength, keys, producerHeaders = func() (places [32][]place, keys, headers []string) {
+// Keys are those of an envelope besides its payload; the first ones are those of the campaign and the id. producerHeaders are the headers that stand
+// for them. byLength are the places of the fields by the length of their headers: each header of each record is looked up, and few have the same
+// length.
+var Keys, producerHeaders, byLength = func() (keys, headers []string, places [32][]place) {
 	for i := range fields {
 		f := &fields[i]
 		places[len(f.header)] = append(places[len(f.header)], place{f.header, i})
@@ -138,7 +136,7 @@ var byLength, keys, producerHeaders = func() (places [32][]place, keys, headers 
 			keys, headers = append(keys, f.key), append(headers, f.header)
 		}
 	}
-	return places, keys, headers
+	return keys, headers, places
 }()
 
 // HeaderOf returns the header that stands for one of the Keys; "" for none.

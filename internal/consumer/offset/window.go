@@ -151,6 +151,29 @@ func (w *Window) Settle(offset int64) (size int64, ok bool) {
 	return size, true
 }
 
+// GiveBack takes back an open offset: it is read again. It returns the size that was registered; ok is false if it is not open.
+func (w *Window) GiveBack(offset int64) (size int64, ok bool) {
+	i, found := w.find(offset)
+	if !found || w.reads[i].done || w.reads[i].back {
+		return 0, false
+	}
+	size = int64(w.reads[i].size)
+	w.reads[i].size, w.reads[i].back = 0, true
+	w.back++
+	return size, true
+}
+
+// Next returns the offset to read next: the first that was given back, or the one after all that were read.
+func (w *Window) Next() int64 {
+	if w.back > 0 {
+		return w.reads[slices.IndexFunc(w.reads, func(r read) bool { return r.back })].offset
+	}
+	return w.next
+}
+
+// IsBack reports whether an offset before this one was given back.
+func (w *Window) IsBack(before int64) bool { return w.back > 0 && w.Next() < before }
+
 // unsettled yields the reads that are open.
 func (w *Window) unsettled() iter.Seq[read] {
 	return func(yield func(read) bool) {
@@ -167,7 +190,7 @@ const minSettles = 64
 
 // needs returns how many bytes the metadata of a commit takes at most, with these offsets open too, the next ones in the log, whichever
 // of them and of the open ones are settled by then.
-func (w *Window) needs(offsets ...int64) int {
+func (w *Window) needs(offsets []int64) int {
 	m, at := newMeter(w.base), w.next
 	for r := range w.unsettled() {
 		m.add(r.offset)
@@ -201,19 +224,11 @@ func (w *Window) HasCapacity(maxOpen int, offsets ...int64) bool {
 	_, end := w.Span()
 	all := newMeter(w.base) // as if no offset were settled
 	all.addRange(w.base, max(end, offsets[len(offsets)-1]))
-	room := all.bytes() <= maxRawMetadata || w.needs(offsets...) <= maxRawMetadata
+	room := all.bytes() <= maxRawMetadata || w.needs(offsets) <= maxRawMetadata
 	if !room {
 		w.full = w.open/8 + minSettles
 	}
 	return room
-}
-
-// Fill returns which part of the Window is taken, from 0 to about 1.
-func (w *Window) Fill(maxOpen int) float64 {
-	if w.open == 0 {
-		return 0
-	}
-	return max(float64(w.open)/float64(maxOpen), float64(w.needs())/maxRawMetadata)
 }
 
 // Middle returns an offset before which there is the older half of the open offsets.
