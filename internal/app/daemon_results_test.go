@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/requeue"
+	"github.com/pacer/pacer/internal/testservices/brokertest"
 	"github.com/pacer/pacer/internal/testservices/kafkatest"
 )
 
@@ -59,12 +59,8 @@ func (s *settled) count() int {
 // A job that the relay has written as a dead letter is reported with its reason, one that was moved on not at all.
 func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	t.Parallel()
-	client, err := broker.New(broker.Options{Brokers: kafkatest.Cluster(t).ListenAddrs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	spec := requeue.TopicSpec{Prefix: "t.", Lanes: 8, TimerPartitions: 2, DeadPartitions: 2, Results: true, ResultPartitions: 1}
+	client := brokertest.Cluster(t)
+	spec := requeue.TopicSpec{Prefix: "t.", Lanes: 8, Results: true}
 	if _, err := requeue.EnsureTopics(t.Context(), client, spec, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +82,7 @@ func TestADeadLetterIsReportedWithItsReason(t *testing.T) {
 	}
 	kafkatest.Eventually(t, "settled", func() bool { return s.count() == 4 })
 	var got []string
-	for r, err := range client.Scan(t.Context(), broker.Partition{Topic: "t.results"}, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range brokertest.ReadAll(t, client, "t.results") {
 		var e struct {
 			JobID   string `json:"job_id"`
 			Outcome string `json:"outcome"`

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"log/slog"
 	"strconv"
@@ -127,9 +126,4 @@ func byTopic[S, T any](list []S, of func(S) (topic string, part T)) map[string][
 		topics[topic] = append(topics[topic], part)
 	}
 	return topics
-}
-
-// ask sends a message that kafka-go's client has no method for.
-func (c *Client) ask(ctx context.Context, message kafka.Request) (kafka.Response, error) {
-	return c.kafka.Transport.RoundTrip(ctx, c.kafka.Addr, message)
 }

@@ -91,7 +91,7 @@ func TestErrorsNameNoMethods(t *testing.T) {
 	client := dial(t, Options{Brokers: []string{"127.0.0.1:1"}})
 	at, topics := Partition{Topic: "pacer.jobs"}, []Topic{{Name: "pacer.jobs", Partitions: 1, Replicas: 1}}
 	for what, ask := range map[string]func(context.Context) error{
-		"ids":        func(ctx context.Context) error { _, err := client.Identify(ctx, "pacer.jobs"); return err },
+		"ids":        func(ctx context.Context) error { _, _, err := client.Identify(ctx, "pacer.jobs"); return err },
 		"partitions": func(ctx context.Context) error { _, err := client.Partitions(ctx, "pacer.jobs"); return err },
 		"offsets":    func(ctx context.Context) error { _, err := client.Offsets(ctx, Latest, at); return err },
 		"create":     func(ctx context.Context) error { _, err := client.CreateTopics(ctx, topics, nil); return err },

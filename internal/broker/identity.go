@@ -13,15 +13,10 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// Identify asks any broker for the ids of topics; with no name, of all. A topic made anew has another id than the one before it. Names of topics that
-// do not exist are left out. For a moment after a topic was made anew, the answer may be the id of the topic before it.
-func (c *Client) Identify(ctx context.Context, topics ...string) (map[string]delivery.TopicID, error) {
-	ids, _, err := c.identify(ctx, noLeader, topics...)
-	return ids, err
-}
-
-// Describe returns, besides the ids, the numbers of partitions of the topics. Those that the user may not describe are left out as well.
-func (c *Client) Describe(ctx context.Context, topics ...string) (ids map[string]delivery.TopicID, counts map[string]int, err error) {
+// Identify asks any broker for the ids of topics, and for their numbers of partitions; with no name, of all. A topic made anew has another id than
+// the one before it. Names of topics that do not exist, or that the user may not describe, are left out. For a moment after a topic was made anew,
+// the answer may be the id of the topic before it.
+func (c *Client) Identify(ctx context.Context, topics ...string) (ids map[string]delivery.TopicID, counts map[string]int, err error) {
 	return c.identify(ctx, noLeader, topics...)
 }
 

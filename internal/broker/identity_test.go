@@ -18,9 +18,9 @@ func TestTopicMadeAnewHasAnotherID(t *testing.T) {
 		topic := testservices.Unique("identity")
 		t.Cleanup(func() { _ = client.DeleteTopics(t.Context(), []string{topic}) })
 		first := makeTopic(t, client, topic)
-		found, err := client.Identify(t.Context(), topic, "no-such-topic")
-		if err != nil || len(found) != 1 || found[topic] != first {
-			t.Errorf("the topic is %s, and then %v, %v", first, found, err)
+		found, counts, err := client.Identify(t.Context(), topic, "no-such-topic")
+		if err != nil || len(found) != 1 || found[topic] != first || len(counts) != 1 || counts[topic] != 2 {
+			t.Errorf("the topic is %s, and then %v, of %v partitions, %v", first, found, counts, err)
 		}
 		if _, err = client.IdentityOf(t.Context(), Partition{"no-such-topic", 0}); !errors.Is(err, ErrNoTopic) {
 			t.Errorf("a topic that does not exist: %v", err)
@@ -51,7 +51,7 @@ func makeTopic(t *testing.T, client *Client, topic string) delivery.TopicID {
 // TestBrokersHaveToKnowIDs: before Kafka 2.8 there are none.
 func TestBrokersHaveToKnowIDs(t *testing.T) {
 	client := fakeCluster(t, kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "old"))
-	if found, err := client.Identify(t.Context(), "old"); !errors.Is(err, errNoIDs) {
+	if found, _, err := client.Identify(t.Context(), "old"); !errors.Is(err, errNoIDs) {
 		t.Errorf("%v, %v", found, err)
 	}
 	if id, err := client.IdentityOf(t.Context(), Partition{"old", 0}); !errors.Is(err, errNoIDs) {

@@ -75,7 +75,7 @@ func exchanged[R kmsg.Response](ctx context.Context, c *Client, broker int, requ
 func exchangedUpTo[R kmsg.Response](
 	ctx context.Context, c *Client, broker int, request kmsg.Request, accept func(size int64) error,
 ) (response R, free func(), err error) {
-	answer, err := c.ask(ctx, &wireRequest{request, broker, accept})
+	answer, err := c.kafka.Transport.RoundTrip(ctx, c.kafka.Addr, &wireRequest{request, broker, accept})
 	if err != nil {
 		return response, nil, err
 	}

@@ -181,7 +181,7 @@ func (c *Client) request(ctx context.Context, leader int, batches []*batch) {
 		within, cancel := context.WithTimeout(ctx, produceTimeout)
 		defer cancel()
 		var answer kafka.Response
-		if answer, err = c.ask(within, produceRequest(batches)); err == nil {
+		if answer, err = c.kafka.Transport.RoundTrip(within, c.kafka.Addr, produceRequest(batches)); err == nil {
 			written := answer.(*produceapi.Response)
 			outcome = outcomes(written)
 			c.throttle.note(at, written.ThrottleTimeMs)

@@ -66,7 +66,7 @@ func TestWipe(t *testing.T) {
 	if !strings.Contains(out, "removed topic "+prefix+"lanes\n") || !strings.HasSuffix(out, "removed the schema pacer\n") || strings.Contains(out, ingress) {
 		t.Error(out)
 	}
-	if ids, err := client.Identify(t.Context(), ingress); err != nil || !ids[ingress].Known() {
+	if ids, _, err := client.Identify(t.Context(), ingress); err != nil || !ids[ingress].Known() {
 		t.Errorf("%s is gone, %v", ingress, err)
 	}
 	d.refuses(1, "quota show provider", "pacer migrate up")

@@ -22,7 +22,7 @@ import (
 // before are still accepted.
 func (r *rig) remake(partitions int, topics ...string) {
 	r.t.Helper()
-	before, err := r.admin.Identify(r.t.Context(), topics...)
+	before, _, err := r.admin.Identify(r.t.Context(), topics...)
 	if err != nil {
 		r.t.Fatalf("identify %v: %v", topics, err)
 	}

@@ -96,7 +96,7 @@ func (c *Consumer) Run(ctx context.Context) {
 func (c *Consumer) awaitTopics(ctx context.Context) error {
 	said := map[string]bool{}
 	for {
-		_, counts, err := c.opt.Client.Describe(ctx, c.opt.topics()...)
+		_, counts, err := c.opt.Client.Identify(ctx, c.opt.topics()...)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -127,7 +127,7 @@ func (m *membership) attempt(ctx context.Context, mine claims, topics []string) 
 	g = generation{Member: joined.Member}
 	var dealt shares
 	if len(joined.Members) > 0 {
-		if _, g.dealt, err = m.opt.Client.Describe(ctx, m.opt.topics()...); err != nil {
+		if _, g.dealt, err = m.opt.Client.Identify(ctx, m.opt.topics()...); err != nil {
 			return g, err
 		}
 		if dealt, err = assignPartitions(joined.Members, g.dealt); err != nil {

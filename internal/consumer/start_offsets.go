@@ -59,7 +59,7 @@ func (*startOffsets) found(h *holding, from start) {
 
 // find finds the starts that can be found now. A partition whose commit is unknown waits alone.
 func (l *startOffsets) find(ctx context.Context) error {
-	topics, err := l.opt.Client.Identify(ctx, l.opt.topics()...)
+	topics, _, err := l.opt.Client.Identify(ctx, l.opt.topics()...)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // The leader of the group also looks for other numbers of partitions than it has dealt. Only when it joins again are partitions dealt anew.
 func (t *assignment) watchTopics(ctx context.Context) {
 	retry.Every(ctx, t.opt.topicsWatched, func(time.Time) {
-		ids, counts, err := t.opt.Client.Describe(ctx, t.opt.topics()...)
+		ids, counts, err := t.opt.Client.Identify(ctx, t.opt.topics()...)
 		if err != nil {
 			t.opt.Logger.Debug("the topics cannot be read; trying again", "error", err)
 			return

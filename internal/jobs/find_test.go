@@ -46,7 +46,7 @@ type rig struct {
 
 func newRig(t *testing.T, ingress ...string) rig {
 	t.Helper()
-	spec := requeue.TopicSpec{Prefix: "pacer.", Ingress: ingress, Lanes: 1, TimerPartitions: 1, DeadPartitions: 1}
+	spec := requeue.TopicSpec{Prefix: "pacer.", Ingress: ingress, Lanes: 1}
 	cluster := try(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, append([]string{"jobs"}, spec.Names()[len(ingress):]...)...)))(t)
 	t.Cleanup(cluster.Close)
 	client := try(broker.New(broker.Options{Brokers: cluster.ListenAddrs()}))(t)
@@ -152,7 +152,10 @@ func TestAJobThatIsNamedByItsPlaceIsCancelled(t *testing.T) {
 		if err != nil || len(out.Jobs) != 1 {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		identities := try(topics.Client.Identify(t.Context(), "jobs"))(t)
+		identities, _, err := topics.Client.Identify(t.Context(), "jobs")
+		if err != nil {
+			t.Fatal(err)
+		}
 		rec.Topic, rec.TopicID = "jobs", identities["jobs"]
 		j := record.Decode(&rec, delivery.FromIngress, record.Limits{MaxWeight: 1}, time.Now())
 		marks := try(topics.Marks.Look(t.Context(), []dedupe.Job{{Campaign: j.Campaign, ID: j.ID, Scope: j.Scope()}}))(t) // as the ledger does

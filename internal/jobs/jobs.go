@@ -226,7 +226,7 @@ func (t Topics) waiting(ctx context.Context, ids map[string]bool, yield func(Wai
 		_, wait := t.placeOf(name)
 		return !wait
 	})
-	identities, err := t.Client.Identify(ctx, t.Ingress...) // ids that are places of records are unique in a topic
+	identities, _, err := t.Client.Identify(ctx, t.Ingress...) // ids that are places of records are unique in a topic
 	return errors.Join(err, t.Each(ctx, topics, false, func(at broker.Partition, r *delivery.Record, open bool) {
 		if named := r.Header(delivery.HeaderJobID); !open || named != "" && !ids[named] {
 			return

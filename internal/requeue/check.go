@@ -87,7 +87,7 @@ func CheckTopics(ctx context.Context, client *broker.Client, spec TopicSpec) (pr
 
 // UnreadTimers returns one line with the remedy for each timer of the cluster that is not in the spec and has records.
 func UnreadTimers(ctx context.Context, client *broker.Client, spec TopicSpec) (problems []string, err error) {
-	all, err := client.Identify(ctx)
+	all, _, err := client.Identify(ctx)
 	if err != nil {
 		return nil, err
 	}

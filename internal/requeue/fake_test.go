@@ -216,5 +216,5 @@ func (r *rig) waiting() int {
 
 // smallSpec keeps the number of partitions low.
 func smallSpec(prefix string, ingress ...string) TopicSpec {
-	return TopicSpec{Prefix: prefix, Ingress: ingress, Lanes: 8, TimerPartitions: 2, DeadPartitions: 2}
+	return TopicSpec{Prefix: prefix, Ingress: ingress, Lanes: 8}
 }

@@ -50,19 +50,19 @@ const (
 	segmentMessages = 8 // at least this many of the largest size
 )
 
+// Partitions of the topics: of each timer, of the dead letters, and of the results and of each topic of responses.
+const timerPartitions, deadPartitions, resultPartitions = 4, 4, 6
+
 // TopicSpec describes the topics that pacer needs. Zero values stand for the defaults.
 type TopicSpec struct {
-	Prefix          string          // of the owned topics; "pacer."
-	Ingress         []string        // never created by pacer
-	Lanes           int             // 256
-	Timers          []time.Duration // 5s, 30s, 5m, 30m, 6h; each once
-	TimerPartitions int             // of each timer; 4
-	DeadPartitions  int             // 4
+	Prefix  string          // of the owned topics; "pacer."
+	Ingress []string        // never created by pacer
+	Lanes   int             // 256
+	Timers  []time.Duration // 5s, 30s, 5m, 30m, 6h; each once
 	// ReplicationFactor of topics that are created; min(3, brokers) unless set.
 	ReplicationFactor int
 	// Results adds the topic of the results.
-	Results          bool
-	ResultPartitions int // 6
+	Results bool
 	// Responses are the topics that sinks write to what comes back from their destinations.
 	Responses []string
 }
@@ -70,9 +70,6 @@ type TopicSpec struct {
 func (s TopicSpec) withDefaults() TopicSpec {
 	s.Prefix = cmp.Or(s.Prefix, DefaultPrefix)
 	s.Lanes = cmp.Or(s.Lanes, DefaultLanes)
-	s.TimerPartitions = cmp.Or(s.TimerPartitions, 4)
-	s.DeadPartitions = cmp.Or(s.DeadPartitions, 4)
-	s.ResultPartitions = cmp.Or(s.ResultPartitions, 6)
 	if s.Timers = slices.Sorted(slices.Values(s.Timers)); len(s.Timers) == 0 {
 		s.Timers = DefaultTimers()
 	}
@@ -99,16 +96,16 @@ type ownedTopic struct {
 func (s TopicSpec) owned(maxMessage int64) []ownedTopic {
 	topics := []ownedTopic{{LaneTopic(s.Prefix), s.Lanes, -1, maxMessage}}
 	for _, d := range s.Timers {
-		topics = append(topics, ownedTopic{TimerTopic(s.Prefix, d), s.TimerPartitions, -1, maxMessage})
+		topics = append(topics, ownedTopic{TimerTopic(s.Prefix, d), timerPartitions, -1, maxMessage})
 	}
 	topics = append(topics,
-		ownedTopic{DeadTopic(s.Prefix), s.DeadPartitions, deadRetention.Milliseconds(), maxMessage},
+		ownedTopic{DeadTopic(s.Prefix), deadPartitions, deadRetention.Milliseconds(), maxMessage},
 		ownedTopic{ReplaysTopic(s.Prefix), 1, replaysRetention.Milliseconds(), maxMessage})
 	if s.Results {
-		topics = append(topics, ownedTopic{ResultsTopic(s.Prefix), s.ResultPartitions, resultRetention.Milliseconds(), maxMessage})
+		topics = append(topics, ownedTopic{ResultsTopic(s.Prefix), resultPartitions, resultRetention.Milliseconds(), maxMessage})
 	}
 	for _, name := range s.Responses {
-		topics = append(topics, ownedTopic{name, s.ResultPartitions, responseRetention.Milliseconds(), maxMessage})
+		topics = append(topics, ownedTopic{name, resultPartitions, responseRetention.Milliseconds(), maxMessage})
 	}
 	return topics
 }

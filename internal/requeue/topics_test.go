@@ -95,7 +95,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 		if s.Name == ingress {
 			continue
 		}
-		want := TopicStatus{Name: s.Name, Owned: true, Exists: true, Partitions: 2, Replicas: 1, Retention: -1, MaxMessage: 300_000 + headerBytes}
+		want := TopicStatus{Name: s.Name, Owned: true, Exists: true, Partitions: 4, Replicas: 1, Retention: -1, MaxMessage: 300_000 + headerBytes}
 		if s.Name == LaneTopic(prefix) {
 			want.Partitions = 8
 		}
@@ -122,7 +122,7 @@ func checkTopicLife(t *testing.T, client *broker.Client, prefix, ingress string)
 		"topic " + prefix + "timer.30s: segment.bytes is 1073741824 and must be at most 134217728, " +
 			"or the disk of delivered jobs is not given back: run pacer migrate up",
 	})
-	spec.DeadPartitions = 3
+	spec.Lanes = 9
 	if changes, err = EnsureTopics(ctx, client, spec, nil); err != nil || len(changes) != 4 {
 		t.Errorf("repair: %q, %v", changes, err)
 	}
@@ -156,7 +156,7 @@ func settleLayout(t *testing.T, client *broker.Client, spec TopicSpec) {
 	kafkatest.Eventually(t, "all partitions", func() bool {
 		list, err := ListTopics(t.Context(), client, spec)
 		return err == nil && !slices.ContainsFunc(list, func(s TopicStatus) bool {
-			return !s.Exists || strings.HasSuffix(s.Name, "dead") && s.Partitions < spec.DeadPartitions
+			return !s.Exists || strings.HasSuffix(s.Name, "lanes") && s.Partitions < spec.Lanes
 		})
 	})
 }
