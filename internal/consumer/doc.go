@@ -20,9 +20,9 @@
 // where the janitor's deletions end. Each follows the one before it.
 //
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the
-// committer, the checkpointer and the generation are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
+// committer, and those that look at topics and store positions are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
 //
 // A daemon keeps what it holds while the group rebalances (assignment.go). It lets go of single partitions that it is no longer dealt
 // (revoke.go), and of all when it stops or the group has gone on without it. Then readers stop, the handler drains, the last commit is
-// sent, and the sources are closed. A late Settle or Flush does nothing.
+// sent, and the sources are closed. A late Settle does nothing.
 package consumer
