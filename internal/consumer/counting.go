@@ -21,9 +21,7 @@ const (
 // counting counts, once a second, what lies beyond the readers of ingress and timers that wait: jobs of a timer until they are due, or jobs
 // of a campaign that stay in ingress. One goroutine runs it.
 type counting struct {
-	opt     *Options
-	sources func() []*source
-	limit   int64 // of the budget
+	*assignment
 	memory  fetchMemory
 	decoder record.Decoder
 	from    int       // the source that the next round begins with
@@ -55,7 +53,7 @@ func (c *counting) round(ctx context.Context) {
 				return
 			}
 			read, err := c.read(ctx, s)
-			if large, ok := errors.AsType[*broker.LargeAnswer](err); ok && large.Bytes > c.memory.answer && c.memory.answer < c.limit/largestClaim {
+			if large, ok := errors.AsType[*broker.LargeAnswer](err); ok && large.Bytes > c.memory.answer && c.memory.answer < c.budget.limit/largestClaim {
 				c.memory.last = large.Bytes
 				read, err = c.read(ctx, s)
 			}
@@ -76,7 +74,7 @@ func (c *counting) read(ctx context.Context, s *source) (out broker.Fetched, err
 	s.mu.Lock()
 	from, m, now := s.tally.Next(), &c.memory, time.Now()
 	s.mu.Unlock()
-	m.answer = max(maxFetchBytes, min(m.last, c.limit/largestClaim))
+	m.answer = max(maxFetchBytes, min(m.last, c.budget.limit/largestClaim))
 	if !s.budget.try(m.answer) {
 		return out, errNoRoom
 	}

@@ -16,7 +16,7 @@
 //     position for every campaign left behind.
 //
 // The progress of a partition is kept in four places. The first is its position (package offset), which the next commit will contain. The
-// second is the last acknowledged commit, the third the position stored in Positions (checkpointer.go). The last is the low watermark,
+// second is the last acknowledged commit, the third the position stored in Positions (progress.go). The last is the low watermark,
 // where the janitor's deletions end. Each follows the one before it.
 //
 // Package offset is pure: it takes no lock, no clock and no context. The sources put a lock around positions; the readers, the

@@ -192,7 +192,7 @@ func (t *assignment) run(ctx context.Context) {
 	}
 	t.help(t.watchTopics)
 	t.help(t.survey)
-	t.help((&counting{opt: &t.opt, sources: t.sources, limit: t.budget.limit}).run)
+	t.help((&counting{assignment: t}).run)
 	t.help(t.watchMemory)
 	t.help(func(ctx context.Context) { t.lease.watch(ctx, drainTimeout+commitTimeout) })
 

@@ -119,7 +119,7 @@ func (r *reader) read(
 	if !failed {
 		m.last, m.need = max(out.Answer, m.last/4), min(m.need, m.kept)
 		r.health.OK(r.src.String())
-		r.src.prove()
+		r.src.proven.Store(true)
 	}
 	return out, err
 }

@@ -30,6 +30,7 @@ type source struct {
 	kick    func()          // asks the committer for a commit soon; never blocks
 	edge    atomic.Int64    // the end of the readable log, from the broker's last answer
 	stage   atomic.Int32    // a stage; changed with the lock
+	proven  atomic.Bool     // the position is one in this log
 	wake    retry.Signal    // room was granted, or a lane may have something else to read
 	stands  atomic.Bool     // its reader, of ingress or a timer, waits for anything but records
 	told    *told           // of room
@@ -50,7 +51,6 @@ type source struct {
 	stored         int64          // that of the stored position; 0 for none
 	commitFailures int            // commits that have failed one after the other
 	refusals       int            // of these, those that the broker has refused
-	proven         bool           // the position is one in this log
 	endTurn        func()         // ends the turn of the reader
 	ages           ages
 	dropped        int  // open jobs of a partition that leaves that nobody has in hand any more
@@ -101,9 +101,10 @@ func newSource(
 	at partition, from delivery.Place, begin start, b *budget, m *metrics, origins *offset.Origins, told *told, kick func(),
 ) (s *source, err error) {
 	s = &source{
-		partition: at, from: from, budget: b.of(from), metrics: m, kick: kick, topic: begin.topic, proven: begin.proven,
+		partition: at, from: from, budget: b.of(from), metrics: m, kick: kick, topic: begin.topic,
 		repeats: offset.NewRepeats(origins), told: told, wake: retry.NewSignal(), early: map[uint64]int64{},
 	}
+	s.proven.Store(begin.proven)
 	if from == delivery.FromLane {
 		if s.lane, err = offset.RestoreLane(begin.offset, begin.metadata); err != nil {
 			return nil, err
@@ -231,13 +232,6 @@ func (s *source) awaitIntake(ctx context.Context, room func() bool, stuck func()
 			return ctx.Err()
 		}
 	}
-}
-
-// prove records that the log contains the position.
-func (s *source) prove() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proven = true
 }
 
 // compare ends the turn of the reader if another topic has the name of the one that is read by now.

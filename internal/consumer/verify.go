@@ -66,7 +66,7 @@ func (r *reader) verify(ctx context.Context) (anew *start, err error) {
 			s.tally.Recount(s.window.End())
 		}
 		signal(&s.onMove)
-	case high > end && !s.proven:
+	case high > end && !s.proven.Load():
 		log.Error("the offset to go on from is not in the log, and this daemon did not commit it; the partition is not read",
 			"offset", high, "remedy", resetOffset)
 		return &start{held: true}, nil
