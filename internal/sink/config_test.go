@@ -25,12 +25,16 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 			t.Errorf("the configuration of %s is said to be of %s", kind, got)
 		}
 		if p, ok := plays[kind]; ok { // has settings without a default
-			cfg = p.start(t, func(string, int) act { return takes }).config
+			cfg = p.start(t, always(takes)).config
 		} else if !slices.Contains([]string{"log", "discard"}, kind) { // which TestConformance sends by
 			t.Errorf("%s is not among the plays", kind)
 		}
+		keep := setting(cfg, "KeepRejected")
+		if keep.IsValid() {
+			keep.SetBool(true)
+		}
 		e, err := sink.Open(cfg, host)
-		if err != nil || e.MaxInFlight < 1 || e.Sink == nil {
+		if err != nil || e.MaxInFlight < 1 || e.Sink == nil || e.KeepRejected != keep.IsValid() {
 			t.Errorf("%s: %+v, %v", kind, e, err)
 		}
 	}
@@ -39,24 +43,31 @@ func TestKindsHaveUsableDefaults(t *testing.T) {
 	}
 }
 
-// TestEverySecretIsReadAgain: a secret that comes from a file may change in every kind.
+// TestEverySecretIsReadAgain: a secret that comes from a file may change in every kind. The router says whether one has.
 func TestEverySecretIsReadAgain(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		cfg := p.start(t, func(string, int) act { return takes }).config
+		cfg := p.start(t, always(takes)).config
 		files := cfg.(interface {
 			SecretFrom(key string, read func() (string, error))
 		})
-		reads := map[string]int{}
+		reads, more := map[string]int{}, ""
 		secretsIn("", reflect.ValueOf(cfg).Elem(), func(key, value string) {
-			files.SecretFrom(key, func() (string, error) { reads[key]++; return value, nil })
+			files.SecretFrom(key, func() (string, error) {
+				reads[key]++
+				if key == "bearer" || strings.HasPrefix(key, "headers.") {
+					value += more
+				}
+				return value, nil
+			})
 		})
 		e, err := sink.Open(cfg, host)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = e.Sink.Close() })
+		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": e, "b": {Sink: fake{}, MaxInFlight: 1}}})
+		t.Cleanup(func() { _ = r.Close() })
 		clear(reads)
-		if e.Sink.Reread() {
+		if r.Reread() {
 			t.Error("what has not changed is said to have changed")
 		}
 		secretsIn("", reflect.ValueOf(cfg).Elem(), func(key, _ string) {
@@ -64,6 +75,10 @@ func TestEverySecretIsReadAgain(t *testing.T) {
 				t.Errorf("%s is not read again", key)
 			}
 		})
+		more = "+"
+		if _, has := reads["bearer"]; r.Reread() != (has || reads["headers.X-Key"] > 0) {
+			t.Error("a change is not told, or there was none")
+		}
 	})
 }
 
@@ -99,17 +114,6 @@ func TestOpenAllNamesTheKey(t *testing.T) {
 		_, err := sink.OpenAll(map[string]sink.Config{"x": cfg, "z": log.DefaultDiscard()}, host)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
-// TestKeepRejectedOfHTTP: the setting reaches the router.
-func TestKeepRejectedOfHTTP(t *testing.T) {
-	for _, keep := range []bool{false, true} {
-		cfg := http.Default()
-		cfg.URL, cfg.KeepRejected = "http://127.0.0.1:9/", keep
-		if e, err := sink.Open(cfg, host); err != nil || e.KeepRejected != keep {
-			t.Errorf("%t: %+v, %v", keep, e, err)
 		}
 	}
 }

@@ -83,26 +83,22 @@ var apnsPlay = play{
 	},
 }
 
-// failing treats requests of Firebase, and of RuStore, which speaks its language.
-func failing(f **sinktest.FCM) func(status int, said, code string, header ...string) func(*sinktest.Call) {
-	return func(status int, said, code string, header ...string) func(*sinktest.Call) {
-		return func(c *sinktest.Call) { (*f).Fail(c, status, said, code, header...) }
-	}
-}
-
-const takenByFCM = `{"name":"projects/demo/messages/7","a":"`
-
 func jobOfFCM(recipient string) *delivery.Job {
 	return jobOf(recipient, `{"token":"`+recipient+`","data":{"a":"b"}}`)
 }
 
-var fcmPlay = play{
-	acts: []act{
-		takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes,
-	},
-	start: func(t *testing.T, treat func(string, int) act) stage {
+var actsOfFCM = []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes}
+
+// ofFCM plays Firebase Cloud Messaging, and RuStore, which speaks its language but has no codes of its own. The configuration has a secret.
+func ofFCM(acts []act, coded bool, config func(*sinktest.FCM) (c sink.Config, secret string)) play {
+	return play{acts: acts, start: func(t *testing.T, treat func(string, int) act) stage {
 		var f *sinktest.FCM
-		fail := failing(&f)
+		fail := func(status int, said, code string, header ...string) func(*sinktest.Call) {
+			if !coded {
+				code = ""
+			}
+			return func(c *sinktest.Call) { f.Fail(c, status, said, code, header...) }
+		}
 		says := table{
 			rejects:     fail(404, "NOT_FOUND", "UNREGISTERED"),
 			refuses:     fail(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
@@ -113,35 +109,24 @@ var fcmPlay = play{
 			distrusts:   fail(403, "PERMISSION_DENIED", ""),
 		}
 		f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, n int) bool {
-			return says.treat(c, treat(recipient, n), takenByFCM)
+			return says.treat(c, treat(recipient, n), `{"name":"projects/demo/messages/7","a":"`)
 		})
-		c := fcm.Default()
-		c.URL, c.CAFile, c.KeyFile = f.URL, f.CAFile, f.KeyFile
-		return stage{config: c, received: f.Received, secrets: []string{"ya29.token"}, job: jobOfFCM}
-	},
+		c, secret := config(f)
+		return stage{config: c, received: f.Received, secrets: []string{secret}, job: jobOfFCM}
+	}}
 }
 
-var rustorePlay = play{
-	acts: []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
-	start: func(t *testing.T, treat func(string, int) act) stage {
-		var f *sinktest.FCM
-		fail := failing(&f)
-		says := table{
-			rejects:    fail(404, "NOT_FOUND", ""),
-			refuses:    fail(400, "INVALID_ARGUMENT", ""),
-			fails:      fail(500, "INTERNAL", ""),
-			failsFor7s: fail(503, "UNAVAILABLE", "", "Retry-After", "7"),
-			throttles:  fail(429, "TOO_MANY_REQUESTS", "", "Retry-After", "90"),
-			distrusts:  fail(403, "PERMISSION_DENIED", ""),
-		}
-		f = sinktest.StartFCM(t, func(c *sinktest.Call, recipient string, n int) bool {
-			return says.treat(c, treat(recipient, n), takenByFCM)
-		})
-		c := rustore.Default()
-		c.URL, c.CAFile, c.Project, c.Bearer = f.URL, f.CAFile, f.Project, f.Give()
-		return stage{config: c, received: f.Received, secrets: []string{c.Bearer}, job: jobOfFCM}
-	},
-}
+var fcmPlay = ofFCM(append(actsOfFCM, throttlesIt), true, func(f *sinktest.FCM) (sink.Config, string) {
+	c := fcm.Default()
+	c.URL, c.CAFile, c.KeyFile = f.URL, f.CAFile, f.KeyFile
+	return c, "ya29.token"
+})
+
+var rustorePlay = ofFCM(actsOfFCM, false, func(f *sinktest.FCM) (sink.Config, string) {
+	c := rustore.Default()
+	c.URL, c.CAFile, c.Project, c.Bearer = f.URL, f.CAFile, f.Project, f.Give()
+	return c, c.Bearer
+})
 
 var hmsPlay = play{
 	acts: []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
@@ -379,9 +364,9 @@ var telegramPlay = play{
 }
 
 var webpushPlay = play{
-	nowhere: true,
+	setting: "proxy: cannot connect: ", // endpoints come from jobs
 	acts:    []act{takes, rejects, refuses, fails, failsFor7s, throttlesThere, distrustsThere, hangs, resets, babbles, trickles, echoes},
-	divert:  func(c sink.Config, addr string) { c.(*webpush.Config).Proxy = "http://" + addr }, // endpoints come from jobs
+	divert:  func(c sink.Config, addr string) { c.(*webpush.Config).Proxy = "http://" + addr },
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		says := table{
 			rejects:        answer(410),

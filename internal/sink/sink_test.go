@@ -18,9 +18,8 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink"
 	"github.com/pacer/pacer/internal/sink/base"
-	sinkhttp "github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/http"
 	"github.com/pacer/pacer/internal/sink/log"
-	"github.com/pacer/pacer/internal/sink/steps"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,27 +109,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		if _, err := sink.New(opt); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
-	}
-}
-
-func TestDeliverMeasures(t *testing.T) {
-	var inside float64
-	var reg *prometheus.Registry
-	f := fake{deliver: func(context.Context, *delivery.Job) delivery.Result {
-		inside = values(t, reg, "pacer_jobs_in_flight")["a"]
-		return delivery.Result{Class: delivery.Throttled, RetryAfter: time.Minute, Status: 429}
-	}}
-	var r *sink.Router
-	r, reg, _ = newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"a": entry(f)}})
-	res := r.Deliver(t.Context(), "a", &delivery.Job{})
-	if res.Class != delivery.Throttled || res.RetryAfter != time.Minute || res.Status != 429 {
-		t.Errorf("result %+v", res)
-	}
-	if after := values(t, reg, "pacer_jobs_in_flight")["a"]; inside != 1 || after != 0 {
-		t.Errorf("in flight: %v during the call, %v after it", inside, after)
-	}
-	if counted := values(t, reg, "pacer_sink_seconds"); len(counted) != len(delivery.ResultClasses) || counted["throttled a"] != 1 {
-		t.Errorf("counted %v", counted)
 	}
 }
 
@@ -258,56 +236,23 @@ func values(t *testing.T, reg *prometheus.Registry, name string) map[string]floa
 
 // TestDestinations: only a sink that has several tells them.
 func TestDestinations(t *testing.T) {
-	entries := map[string]sink.Entry{"log": {Sink: &fake{}, MaxInFlight: 1}}
+	configs := map[string]sink.Config{"log": log.Default()}
 	for name, url := range map[string]string{"fixed": "https://a.example/", "hooks": `{{ .Header "to" }}`} {
-		cfg := sinkhttp.Default()
-		cfg.URL = url
-		entry, err := sink.Open(cfg, sink.Host{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries[name] = entry
+		cfg := http.Default()
+		cfg.URL, configs[name] = url, cfg
 	}
-	r, err := sink.New(sink.Options{Sinks: entries, Logger: slog.New(slog.DiscardHandler)})
+	entries, err := sink.OpenAll(configs, host)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, _, _ := newRouter(t, sink.Options{Sinks: entries})
 	for _, name := range []string{"log", "fixed", "none"} {
 		if r.Destinations(name) != nil {
 			t.Errorf("%s has several destinations", name)
 		}
 	}
-	job := &delivery.Job{Meta: delivery.Meta{Headers: []delivery.Header{{Key: "to", Value: []byte("https://b.example/x")}}}}
-	if got := r.Destinations("hooks")(job); got != "https://b.example:443" {
+	if got := r.Destinations("hooks")(jobOf("", "", "to", "https://b.example/x")); got != "https://b.example:443" {
 		t.Errorf("the destination is %s", got)
-	}
-}
-
-// TestReread: all sinks read their files again at once, also those of steps.
-func TestReread(t *testing.T) {
-	current := "Bearer one"
-	secret := func(c *sinkhttp.Common) {
-		c.Headers = map[string]string{"Authorization": current}
-		c.SecretFrom("headers.Authorization", func() (string, error) { return current, nil })
-	}
-	single, several := sinkhttp.Default(), steps.Default()
-	single.URL, several.Steps = "https://example.com/", []steps.Step{{ID: "a", URL: "https://example.com/"}, {ID: "b", URL: "https://example.com/"}}
-	secret(&single.Common)
-	secret(&several.Common)
-	for name, cfg := range map[string]sink.Config{"http": single, "steps": several} {
-		opened, err := sink.OpenAll(map[string]sink.Config{"a": cfg, "b": log.Default()}, host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, _, _ := newRouter(t, sink.Options{Default: "a", Sinks: opened})
-		before := r.Reread()
-		current += "."
-		if changed, after := r.Reread(), r.Reread(); before || !changed || after {
-			t.Errorf("%s: changed before %t, then %t, and after that %t", name, before, changed, after)
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 
@@ -328,7 +273,7 @@ func TestReadings(t *testing.T) {
 			time.Sleep(40 * time.Millisecond)
 			return delivery.Result{}
 		}}
-		r, _, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"slow": entry(slow), "a": entry(answers(delivery.Result{}))}})
+		r, reg, _ := newRouter(t, sink.Options{Sinks: map[string]sink.Entry{"slow": entry(slow), "a": entry(answers(delivery.Result{}))}})
 		for range 98 {
 			r.Deliver(t.Context(), "slow", &delivery.Job{})
 		}
@@ -351,6 +296,10 @@ func TestReadings(t *testing.T) {
 		}
 		if last := got.Failure; last.Detail != "HTTP 500" || !last.At.Equal(failed) || list[0].Failure != (delivery.Failure{}) {
 			t.Errorf("the last failures: %+v and %+v", last, list[0].Failure)
+		}
+		if n, all := values(t, reg, "pacer_jobs_in_flight"), values(t, reg, "pacer_sink_seconds"); n["slow"] != 1 || n["a"] != 0 ||
+			len(all) != 2*len(delivery.ResultClasses) || all["temporary slow"] != 2 || all["delivered slow"] != 99 || all["delivered a"] != 0 {
+			t.Errorf("as metrics: %v, %v", n, all)
 		}
 		for part, want := range map[float64]time.Duration{0.5: 40 * time.Millisecond, 0.99: 800 * time.Millisecond} {
 			if took := got.Took.Quantile(part); (took - want).Abs() > want/8 {

@@ -98,12 +98,10 @@ type play struct {
 	start func(t *testing.T, treat func(recipient string, n int) act) stage
 	acts  []act // what the protocol can say
 	// many is how many jobs are sent at once; 0: 120. Each takes a connection of its own where one serves one request at a time.
-	many  int
-	waits map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
-	// setting begins the error of a check when no server listens, if not with url; nowhere says that a check has nothing to reach.
-	setting string
-	nowhere bool
-	longest time.Duration // that the timeout may be, if not any
+	many    int
+	waits   map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
+	setting string                // begins the error of a check when no server listens, if not with url
+	longest time.Duration         // that the timeout may be, if not any
 	// divert sets the address of a configuration that is not in its URL.
 	divert func(c sink.Config, addr string)
 }
@@ -116,6 +114,15 @@ func setting(c sink.Config, name string) reflect.Value {
 func (p play) shorten(c sink.Config, timeout time.Duration) {
 	setting(c, "Timeout").SetInt(int64(min(timeout, cmp.Or(p.longest, timeout))))
 }
+
+// set starts a stand-in, for a sink with the timeout.
+func (p play) set(t *testing.T, timeout time.Duration, treat func(recipient string, n int) act) stage {
+	s := p.start(t, treat)
+	p.shorten(s.config, timeout)
+	return s
+}
+
+func always(a act) func(string, int) act { return func(string, int) act { return a } }
 
 // nobody has the configuration lead to an address without a server.
 func (p play) nobody(c sink.Config) {
@@ -161,16 +168,16 @@ func TestSuite(t *testing.T) {
 }
 
 func (p play) check(t *testing.T, a act) {
-	s := p.start(t, func(name string, n int) act {
+	timeout, brief := 20*time.Second, a == hangs || a == trickles // the answer is waited for until the timeout
+	if brief {
+		timeout = 700 * time.Millisecond
+	}
+	s := p.set(t, timeout, func(name string, n int) act {
 		if name != "anna" || n > 1 {
 			return takes
 		}
 		return a
 	})
-	brief := a == hangs || a == trickles // the answer is waited for until the timeout
-	if p.shorten(s.config, 20*time.Second); brief {
-		p.shorten(s.config, 700*time.Millisecond)
-	}
 	r := s.open(t)
 	for i := 0; brief && r.Deliver(t.Context(), "a", s.job("zoe")).Class != delivery.Delivered && i < 20; i++ {
 		continue // until there is a connection, so that the time is the request's alone
@@ -206,24 +213,24 @@ func (p play) check(t *testing.T, a act) {
 	}
 }
 
-// TestSuiteCheck: a check reaches the destination and delivers nothing; if no server listens, it names the setting.
+// TestSuiteCheck: a check reaches the destination and delivers nothing. If no server listens, it names the setting, and a delivery writes
+// nothing.
 func TestSuiteCheck(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		s := p.start(t, func(recipient string, _ int) act {
+		s := p.set(t, 20*time.Second, func(recipient string, _ int) act {
 			if recipient != "pacer-check" { // whose message is to be validated, and no more
 				t.Errorf("%q was sent something", recipient)
 			}
 			return takes
 		})
-		p.shorten(s.config, 20*time.Second)
-		for _, want := range []string{"", cmp.Or(p.setting, "url: cannot connect: ")} {
+		check := func(want string) {
 			e, err := sink.Open(s.config, host)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = e.Sink.Check(t.Context())
 			_ = e.Sink.Close()
-			if want == "" && err != nil || want != "" && !p.nowhere && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
 			for _, secret := range s.secrets {
@@ -231,7 +238,13 @@ func TestSuiteCheck(t *testing.T) {
 					t.Errorf("%q is in %q", secret, err)
 				}
 			}
-			p.nobody(s.config)
+		}
+		check("")
+		p.nobody(s.config)
+		p.shorten(s.config, 5*time.Second)
+		check(cmp.Or(p.setting, "url: cannot connect: "))
+		if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
+			t.Errorf("%+v", res)
 		}
 		if n := s.received("anna"); n > 0 {
 			t.Errorf("%d were received", n)
@@ -242,8 +255,7 @@ func TestSuiteCheck(t *testing.T) {
 // TestSuiteTry: who tries a sink by hand sees what was sent and what was answered, and no secret.
 func TestSuiteTry(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		s := p.start(t, func(string, int) act { return takes })
-		p.shorten(s.config, 20*time.Second)
+		s := p.set(t, 20*time.Second, always(takes))
 		e, err := sink.Open(s.config, host)
 		res, request, answer := sinktest.Serve(t, e.Sink, err).Try(t.Context(), s.job("anna"))
 		if res.Class != delivery.Delivered || request == "" || answer == "" {
@@ -265,7 +277,7 @@ func TestSuiteTry(t *testing.T) {
 // TestSuiteGateway: a service may be reached below a path of another address. A check and a delivery use it.
 func TestSuiteGateway(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		s := p.start(t, func(string, int) act { return takes })
+		s := p.set(t, 20*time.Second, always(takes))
 		address, caFile := setting(s.config, "URL"), setting(s.config, "CAFile")
 		if !address.IsValid() || caFile.String() == "" {
 			return // it has no url, or one without TLS
@@ -295,7 +307,6 @@ func TestSuiteGateway(t *testing.T) {
 		}
 		address.SetString(gateway.URL + "/gateway" + far.Path)
 		caFile.SetString(file)
-		p.shorten(s.config, 20*time.Second)
 		e, err := sink.Open(s.config, host)
 		if err != nil {
 			t.Fatal(err)
@@ -309,25 +320,12 @@ func TestSuiteGateway(t *testing.T) {
 	})
 }
 
-// TestSuiteUnreachable: if no server listens, nothing was written.
-func TestSuiteUnreachable(t *testing.T) {
-	each(t, func(t *testing.T, p play) {
-		s := p.start(t, func(string, int) act { return takes })
-		p.shorten(s.config, 5*time.Second)
-		p.nobody(s.config)
-		if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
-			t.Errorf("%+v", res)
-		}
-	})
-}
-
 // TestSuiteCancelled: a call that pacer gives up says nothing about the destination, and returns at once.
 func TestSuiteCancelled(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var once sync.Once
-		s := p.start(t, func(string, int) act { once.Do(cancel); return hangs })
-		p.shorten(s.config, 10*time.Second)
+		s := p.set(t, 10*time.Second, func(string, int) act { once.Do(cancel); return hangs })
 		begun := time.Now()
 		if res := s.open(t).Deliver(ctx, "a", s.job("anna")); res.Class != delivery.Interrupted {
 			t.Errorf("%+v", res)
@@ -341,8 +339,7 @@ func TestSuiteCancelled(t *testing.T) {
 // TestSuiteMany: many at once are all delivered, each once.
 func TestSuiteMany(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		s := p.start(t, func(string, int) act { return takes })
-		p.shorten(s.config, time.Minute)
+		s := p.set(t, time.Minute, always(takes))
 		r := s.open(t)
 		if res := r.Deliver(t.Context(), "a", s.job("first")); res.Class != delivery.Delivered { // or each call would open a connection
 			t.Errorf("%+v", res)

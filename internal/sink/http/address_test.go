@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -45,7 +46,7 @@ func TestAddressOfTheJob(t *testing.T) {
 			{u.Scheme + `://{{ .Header "to" }}:` + u.Port() + `/x/{{ .Header "to" }}?a={{ .ID }}`, "127.0.0.1", "/x/127.0.0.1?a=u-42", base},
 			{u.Scheme + `://127.0.0.{{ .Header "to" }}:` + u.Port(), "1", "/", base},
 		} {
-			s := newSink(t, Config{URL: c.template}, allowed(t, srv))
+			s := newSink(t, c.template, allowed(t, srv))
 			if r := s.Deliver(t.Context(), toward(c.header)); r.Class != delivery.Delivered {
 				t.Errorf("%s: %s: %+v", p, c.template, r)
 				continue
@@ -72,7 +73,7 @@ func TestDestination(t *testing.T) {
 		{`https://{{ .Header "to" }}.shops.example/x`, "a/b", ""},
 		{`https://shops.example/{{ .Header "to" }}`, "x", ""},
 	} {
-		if got := newSink(t, Config{URL: c.template}).destination(toward(c.header)); got != c.want {
+		if got := newSink(t, c.template).destination(toward(c.header)); got != c.want {
 			t.Errorf("%s of %s: %q, want %q", c.template, c.header, got, c.want)
 		}
 	}
@@ -84,8 +85,8 @@ func TestDestinationInALongPayload(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
 	u, _ := url.Parse(srv.URL)
 	base := u.Scheme + "://" + u.Host
-	inJSON := newSink(t, Config{URL: `{{ .JSON.to }}`}, allowed(t, srv))
-	inHeader := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv))
+	inJSON := newSink(t, `{{ .JSON.to }}`, allowed(t, srv))
+	inHeader := newSink(t, `{{ .Header "to" }}`, allowed(t, srv))
 	for name, c := range map[string]struct{ before, want string }{
 		"short":       {`"x"`, base},
 		"long":        {`"` + strings.Repeat("x", 200<<10) + `"`, base},
@@ -113,72 +114,47 @@ func among(s *Sink, answers map[string][]string) *sinktest.Names {
 	return names
 }
 
-// TestAddressesThatTheGuardRefuses: such a job fails for good, even with other flaws, and nothing is dialled for it.
+// TestAddressesThatTheGuardRefuses: such a job fails for good, even with other flaws. Nothing is dialled for it, and nothing is looked up if an
+// address is written in the URL. The same address in a row is refused alike.
 func TestAddressesThatTheGuardRefuses(t *testing.T) {
-	const refused = "refused by the sink's guard: "
-	for _, c := range []struct{ template, header, want string }{
-		{`{{ .Header "to" }}`, "https://127.0.0.1/", refused + "127.0.0.1 is not a public address; name its network in guard.allow if it is meant"},
-		{`{{ .Header "to" }}`, "https://localhost/", refused + "localhost, which is "},
-		{`{{ .Header "to" }}`, "https://169.254.169.254/latest/meta-data", refused + "169.254.169.254 is in 169.254.169.254/32, which is denied"},
-		{`{{ .Header "to" }}`, "https://hooks.example:22/", refused + "port 22 is not in guard.ports"},
-		{`{{ .Header "to" }}`, "http://hooks.example/", refused + "the address must begin with https://"},
-		{`{{ .Header "to" }}`, "https://u:hunter22@hooks.example/", refused + "the address has a user or a password"},
-		{`{{ .Header "to" }}`, "https://hooks.example/#x", "url: the template makes no URL"},
-		{`{{ .Header "to" }}`, "hooks.example/x", refused + "the address must begin with https://"},
-		{`{{ .Header "to" }}`, "", refused + "the address must begin with https://"},
-		{`{{ .Header "to" }}`, "https:x", "url: the template makes no URL"},
-		{`{{ .Header "to" }}`, "https://a b/", "url: the template makes no URL"},
-		{`https://{{ .Header "to" }}.example.com/`, "evil.example/?", "the value is not a part of a host name"},
-		{`https://{{ .Header "to" }}.example.com/`, "u@evil", "the value is not a part of a host name"},
-		{`https://{{ .Header "to" }}.example.com/`, "", "the value is not a part of a host name"},
-		{`https://{{ .Header "to" }}/`, "10.0.0.1", refused + "10.0.0.1 is not a public"},
+	const all, subdomain, host = `{{ .Header "to" }}`, `https://{{ .Header "to" }}.example.com/`, `https://{{ .Header "to" }}/`
+	const refused, noURL, noHost = "refused by the sink's guard: ", "url: the template makes no URL", "the value is not a part of a host name"
+	for _, c := range []struct{ template, header, name, means, want string }{
+		{all, "https://127.0.0.1/", "", "", refused + "127.0.0.1 is not a public address; name its network in guard.allow if it is meant"},
+		{all, "https://169.254.169.254/latest/meta-data", "", "", refused + "169.254.169.254 is in 169.254.169.254/32, which is denied"},
+		{all, "https://[::ffff:a9fe:a9fe]/", "", "", refused}, {all, "https://2130706433/", "", "", refused}, {all, "https://127.0.0.1./", "", "", refused},
+		{all, "https://LOOPBACK.test./", "loopback.test", "127.0.0.1", refused + "LOOPBACK.test., which is 127.0.0.1, is not"},
+		{all, "https://nat64.test/", "nat64.test", "64:ff9b::a9fe:a9fe", refused}, {all, "https://both.test/", "both.test", "127.0.0.1 10.0.0.1", refused},
+		{all, "https://hooks.example:22/", "", "", refused + "port 22 is not in guard.ports"},
+		{all, "http://hooks.example/", "", "", refused + "the address must begin with https://"},
+		{all, "https://u:hunter22@hooks.example/", "", "", refused + "the address has a user or a password"},
+		{all, "https://hooks.example/#x", "", "", noURL}, {all, "https:x", "", "", noURL}, {all, "https://a b/", "", "", noURL},
+		{all, "hooks.example/x", "", "", refused + "the address must begin with https://"}, {all, "", "", "", refused},
+		{subdomain, "evil.example/?", "", "", noHost}, {subdomain, "u@evil", "", "", noHost}, {subdomain, "", "", "", noHost},
+		{host, "10.0.0.1", "", "", refused + "10.0.0.1 is not a public"},
 	} {
-		s := newSink(t, Config{URL: c.template})
-		names := among(s, nil)
-		r := s.Deliver(t.Context(), toward(c.header))
-		if r.Class != delivery.Permanent || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") || len(names.Dialled()) > 0 {
-			t.Errorf("%s of %q: %+v, dialled %v", c.template, c.header, r, names.Dialled())
+		row := &delivery.Destination{ID: "shop-7", URL: c.header}
+		ways := map[*Sink]*delivery.Job{newSink(t, c.template): toward(c.header)}
+		if c.template == all && strings.HasPrefix(c.want, refused) && c.header != "" && !strings.HasPrefix(c.header, "hooks") {
+			ways[tableSink(t, table{"shop-7": row}, &sinktest.Server{URL: "https://127.0.0.1:443/"}, func(c *Config) { c.Guard = guard.Default() })] = jobFor("shop-7")
 		}
-	}
-	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
-	names := among(s, nil)
-	r := s.Deliver(t.Context(), toward("https://8.8.8.8/"))
-	if r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination || len(names.Dialled()) != 1 {
-		t.Errorf("a public address: %+v", r)
-	}
-}
-
-// TestHostsThatTheGuardRefuses: an address that is not public is dialled neither for a job nor for a row, and nothing is looked up if it is
-// written in the URL. The earlier addresses of its name do not matter.
-func TestHostsThatTheGuardRefuses(t *testing.T) {
-	for host, means := range map[string]string{
-		"127.0.0.1": "", "[::ffff:a9fe:a9fe]": "", "[64:ff9b::7f00:1]": "", "2130706433": "", "0177.0.0.1": "", "127.0.0.1.": "",
-		"loopback.test": "127.0.0.1", "loopback.test.": "127.0.0.1", "LOOPBACK.test": "127.0.0.1",
-		"nat64.test": "64:ff9b::a9fe:a9fe", "both.test": "127.0.0.1 10.0.0.1",
-	} {
-		srv := &sinktest.Server{URL: "https://127.0.0.1:443/"}
-		closed := func(c *Config) { c.Guard.Allow = nil }
-		for way, of := range map[string]struct {
-			sink *Sink
-			job  *delivery.Job
-		}{
-			"row": {tableSink(t, table{"shop-7": {URL: "https://" + host + "/x"}}, srv, closed), jobFor("shop-7")},
-			"job": {newSink(t, Config{URL: `{{ .Header "to" }}`}), toward("https://" + host + "/x")},
-		} {
-			names := among(of.sink, map[string][]string{strings.ToLower(strings.TrimSuffix(host, ".")): {means}})
-			r := of.sink.Deliver(t.Context(), of.job)
-			if r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, "refused by the sink's guard: ") || len(names.Dialled()) > 0 {
-				t.Errorf("%s of a %s: %+v, dialled %v", host, way, r, names.Dialled())
+		for s, j := range ways {
+			names := among(s, map[string][]string{c.name: {c.means}})
+			r := s.Deliver(t.Context(), j)
+			if r.Class != delivery.Permanent || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") || len(names.Dialled()) > 0 {
+				t.Errorf("%s of %q: %+v, dialled %v", c.template, c.header, r, names.Dialled())
 			}
-			if (means == "") != (names.Asked() == 0) {
-				t.Errorf("%s of a %s: %d questions about names", host, way, names.Asked())
+			if (c.name == "") != (names.Asked() == 0) {
+				t.Errorf("%s of %q: %d questions about names", c.template, c.header, names.Asked())
 			}
 		}
 	}
-	s := newSink(t, Config{URL: `{{ .Header "to" }}`})
+	// A name is looked at each time that it is dialled.
+	s := newSink(t, all)
 	names := among(s, map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
-	for _, want := range []delivery.ResultClass{delivery.Unreachable, delivery.Permanent} {
-		if r := s.Deliver(t.Context(), toward("https://rebinding.test/")); r.Class != want || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
+	for _, want := range []delivery.Result{{Class: delivery.Unreachable, Scope: delivery.ScopeDestination}, {Class: delivery.Permanent}} {
+		r := s.Deliver(t.Context(), toward("https://rebinding.test/"))
+		if r.Class != want.Class || r.Scope != want.Scope || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
 			t.Errorf("%+v, dialled %v", r, names.Dialled())
 		}
 	}
@@ -186,7 +162,7 @@ func TestHostsThatTheGuardRefuses(t *testing.T) {
 
 // TestProxyOfAGuardedSink: the proxy of the environment would get past the guard; that of the sink guards itself.
 func TestProxyOfAGuardedSink(t *testing.T) {
-	if s := newSink(t, Config{URL: `{{ .Header "to" }}`}); s.Now().Transport.Proxy != nil || s.Now().Trusted.Proxy == nil {
+	if s := newSink(t, `{{ .Header "to" }}`); s.Now().Transport.Proxy != nil || s.Now().Trusted.Proxy == nil {
 		t.Error("the guarded requests go through the proxy of the environment, or the others do not")
 	}
 	var asked atomic.Pointer[string]
@@ -196,7 +172,7 @@ func TestProxyOfAGuardedSink(t *testing.T) {
 	}))
 	t.Cleanup(proxy.Close)
 	own := func(c *Config) { c.Proxy = strings.Replace(proxy.URL, "://", "://u:hunter22@", 1) }
-	s := newSink(t, Config{URL: `{{ .Header "to" }}`}, own)
+	s := newSink(t, `{{ .Header "to" }}`, own)
 	r := s.Deliver(t.Context(), toward("https://hooks.invalid/"))
 	if at := asked.Load(); at == nil || *at != "hooks.invalid:443" || r.Class != delivery.Misconfigured || r.Scope != delivery.ScopeDestination {
 		t.Errorf("%+v, asked %v", r, at)

@@ -1,11 +1,11 @@
 package http
 
 import (
-	"context"
-	"crypto/x509"
-	"encoding/base64"
+	"cmp"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,88 +13,103 @@ import (
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
-// TestRows: what is wrong with a destination is said with its column, none that the guard refuses is dialled, and to those that are
-// dialled nothing is sent.
-func TestRows(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(*sinktest.Call) { t.Error("a check has sent a request") })
-	at := strings.TrimSuffix(srv.URL, "/deliver")
-	dir := t.TempDir()
-	put(t, dir, "shop-7__good", "whsec_"+base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 24))))
-	put(t, dir, "shop-7__bad", "hunter22")
-	put(t, dir, "shop-7__two-lines", "hunter22\nx")
-	free, _ := net.Listen("tcp", "127.0.0.1:0")
-	free.Close()
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(at, "https://"))
-	header := func(name, value string) []delivery.DestinationHeader {
-		return []delivery.DestinationHeader{{Name: name, Value: value}}
+// TestRowsThatCannotBeUsed: what is wrong with a destination is said with its column, by a check as by a delivery. Nothing is dialled, no job is
+// to blame but for an address that the guard refuses, and no secret is told.
+func TestRowsThatCannotBeUsed(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(*sinktest.Call) { t.Error("a request was sent") })
+	dir, outside := t.TempDir(), t.TempDir()
+	put(t, outside, "secret", "hunter22")
+	put(t, dir, "shop-7", "\n")
+	put(t, dir, "shop-7__lines", "hunter22\nhunter22")
+	put(t, dir, "shop-7__signs", "whsec_hunter22hunter22hunter22hunter22")
+	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "shop-7__link")); err != nil {
+		t.Fatal(err)
 	}
-	s := tableSink(t, table{}, srv, func(c *Config) {
-		c.SecretsDir = dir
-		_, closed, _ := net.SplitHostPort(free.Addr().String())
-		allowed(t, &sinktest.Server{URL: "https://127.0.0.1:" + closed, CAFile: srv.CAFile})(c)
-		ports := c.Guard.Ports
-		allowed(t, srv)(c)
-		c.Guard.Ports = append(c.Guard.Ports, ports...)
-	})
-	dialled := 0
-	c := *s.Now().Client
-	dial := c.Transport.DialContext
-	c.Transport = c.Transport.Clone()
-	c.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dialled++
-		return dial(ctx, network, addr)
+	t.Setenv("HUNTER", "hunter22")
+	header := func(name, value string) delivery.Destination {
+		return delivery.Destination{Headers: []delivery.DestinationHeader{{Name: name, Value: value}}}
 	}
-	s.Now().Client = &c
-	for _, tt := range []struct {
-		row     delivery.Destination
-		check   string // "" for none
-		reach   string
-		dialled int
+	secret := func(reference string) delivery.Destination { return delivery.Destination{Secrets: []string{reference}} }
+	x := table{}
+	s := tableSink(t, x, srv, func(c *Config) { c.SecretsDir = dir })
+	names := among(s, nil)
+	const guarded = "url: refused by the sink's guard: "
+	for name, c := range map[string]struct {
+		row  delivery.Destination
+		want string
 	}{
-		{row: delivery.Destination{URL: at + "/a?token=hunter22", Secrets: []string{"file:shop-7__good"}, Headers: header("authorization", "file:shop-7__bad")}, dialled: 1},
-		{row: delivery.Destination{URL: at, Secrets: []string{"file:shop-7"}}, check: "secrets: there is no file shop-7 in the sink's secrets_dir"},
-		{row: delivery.Destination{URL: at, Secrets: []string{"file:../x"}}, check: "secrets: file ../x is not in the sink's secrets_dir"},
-		{row: delivery.Destination{URL: at, Secrets: []string{"file:shop-7__bad"}}, check: "secrets: "},
-		{row: delivery.Destination{URL: at, Secrets: []string{"env:DESTINATION_SHOP_7"}}, check: "secrets: this daemon has no variable DESTINATION_SHOP_7"},
-		{row: delivery.Destination{URL: at, Headers: header("authorization", "env:HOME")}, check: "headers.authorization: env:HOME is not a variable of destination shop-7"},
-		{row: delivery.Destination{URL: at, Headers: header("authorization", "file:shop-7__two-lines")}, check: "headers.authorization: "},
-		{row: delivery.Destination{URL: at, Headers: header("content-length", "1")}, check: "headers.content-length: "},
-		{row: delivery.Destination{URL: "https://10.1.2.3:" + port}, check: "url: refused by the sink's guard: 10.1.2.3 is not a public address"},
-		{row: delivery.Destination{URL: "https://127.0.0.1:9/x"}, check: "url: refused by the sink's guard: port 9 "},
-		{row: delivery.Destination{URL: "https://[::1]:" + port}, check: "url: refused by the sink's guard: ::1 "},
-		{row: delivery.Destination{URL: "https://" + free.Addr().String()}, reach: "url: cannot connect: dial tcp " + free.Addr().String() + ": connect: connection refused", dialled: 1},
-		{row: delivery.Destination{URL: "https://localhost:" + port}, reach: "url: ", dialled: 1}, // another name than the certificate's, or no such name
+		"outside, up":        {header("x-key", "file:../secret"), "headers.x-key: file ../secret is not in the sink's secrets_dir"},
+		"outside":            {header("x-key", "file:"+outside+"/secret"), "headers.x-key: file ../" + filepath.Base(outside) + "/secret is not in the sink's secrets_dir"},
+		"outside, by a link": {header("x-key", "file:shop-7__link"), "headers.x-key: cannot read the secret"},
+		"missing":            {header("x-key", "file:shop-7__none"), "headers.x-key: there is no file shop-7__none in the sink's secrets_dir"},
+		"empty":              {header("x-key", "file:shop-7"), "headers.x-key: the file shop-7 is empty"},
+		"two lines":          {header("x-key", "file:shop-7__lines"), "headers.x-key: not a header value"},
+		"what signs":         {header("x-key", "file:shop-7__signs"), "headers.x-key: is a secret that signs requests"},
+		"another variable":   {header("x-key", "env:HUNTER"), "headers.x-key: env:HUNTER is not a variable of destination shop-7; use DESTINATION_SHOP_7, or"},
+		"no variable":        {secret("env:DESTINATION_SHOP_7"), "secrets: this daemon has no variable DESTINATION_SHOP_7"},
+		"no signing secret":  {secret("file:" + dir + "/shop-7__lines"), "secrets: item 1: must begin with whsec_"},
+		"pacer's header":     {header("Webhook-Id", "x"), "headers.Webhook-Id: pacer sets this header itself"},
+		"the protocol's":     {header("content-length", "1"), "headers.content-length: pacer sets this header itself"},
+		"metadata":           {delivery.Destination{URL: "https://169.254.169.254/"}, guarded + "169.254.169.254 is in 169.254.169.254/32, which is denied"},
+		"not public":         {delivery.Destination{URL: "https://10.1.2.3/"}, guarded + "10.1.2.3 is not a public address"},
+		"another port":       {delivery.Destination{URL: "https://127.0.0.1:9/x"}, guarded + "port 9 "},
 	} {
-		before := dialled
-		tt.row.ID = "shop-7"
-		for _, err := range []struct {
-			is   error
-			want string
-		}{{s.CheckRow(&tt.row), tt.check}, {s.ReachRow(t.Context(), &tt.row), tt.check + tt.reach}} {
-			if err.want == "" && err.is != nil || err.want != "" && (err.is == nil || !strings.HasPrefix(err.is.Error(), err.want)) {
-				t.Errorf("%+v: %v, want %q", tt.row, err.is, err.want)
+		t.Run(name, func(t *testing.T) {
+			c.row.ID, c.row.URL = "shop-7", cmp.Or(c.row.URL, srv.URL)
+			x["shop-7"] = &c.row
+			r := s.Deliver(t.Context(), jobFor("shop-7"))
+			detail, refused := strings.CutPrefix(c.want, "url: ")
+			class, scope := delivery.Misconfigured, delivery.ScopeDestination
+			if refused {
+				class, scope = delivery.Permanent, delivery.ScopeSink
+			} else {
+				detail = "destination shop-7: " + detail
 			}
-			if err.is != nil && (strings.Contains(err.is.Error(), "hunter22") || strings.Contains(err.is.Error(), "\n")) {
-				t.Errorf("%+v: %v", tt.row, err.is)
+			if r.Class != class || r.Scope != scope || !strings.HasPrefix(r.Detail, detail) || len(names.Dialled()) > 0 {
+				t.Errorf("%+v, dialled %v", r, names.Dialled())
 			}
+			check, reach := s.CheckRow(&c.row), s.ReachRow(t.Context(), &c.row)
+			if check == nil || reach == nil || check.Error() != reach.Error() || !strings.HasPrefix(check.Error(), c.want) {
+				t.Errorf("%v, %v, want %s", check, reach, c.want)
+			}
+			if all := fmt.Sprint(r, check); strings.Contains(all, "hunter22") || strings.Contains(all, "\n") {
+				t.Error(all)
+			}
+		})
+	}
+}
+
+// TestReachRow connects to a row as a delivery would, and sends nothing.
+func TestReachRow(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(*sinktest.Call) { t.Error("a check has sent a request") })
+	_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(srv.URL, "https://"), "/deliver"))
+	free, _ := net.Listen("tcp", "127.0.0.1:0")
+	closed := free.Addr().(*net.TCPAddr)
+	free.Close()
+	s := tableSink(t, table{}, srv, func(c *Config) { c.Guard.Ports = append(c.Guard.Ports, closed.Port) })
+	for address, want := range map[string]string{
+		srv.URL + "?token=hunter22":  "",
+		"https://" + closed.String(): "url: cannot connect: dial tcp " + closed.String() + ": connect: connection refused",
+		"https://localhost:" + port:  "url: ", // another name than the certificate's, or no such name
+	} {
+		row := &delivery.Destination{ID: "shop-7", URL: address}
+		if err := s.CheckRow(row); err != nil {
+			t.Errorf("%s: %v", address, err)
 		}
-		if n := dialled - before; n != tt.dialled {
-			t.Errorf("%+v: %d dialled, want %d", tt.row, n, tt.dialled)
+		if err := s.ReachRow(t.Context(), row); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
 		}
+	}
+	if srv.Connections() == 0 {
+		t.Error("nothing was dialled")
 	}
 }
 
 // TestCheckOfAClientCertificate: a server that wants one says so after the handshake.
 func TestCheckOfAClientCertificate(t *testing.T) {
 	_, file := sinktest.Certificate(t)
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients := x509.NewCertPool()
-	clients.AppendCertsFromPEM(pem)
-	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{Clients: clients}, func(*sinktest.Call) { t.Error("a check has sent a request") })
-	s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile = srv.CAFile })
+	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{Clients: pool(t, file)}, func(*sinktest.Call) { t.Error("a check has sent a request") })
+	s := newSink(t, srv.URL, func(c *Config) { c.CAFile = srv.CAFile })
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "url: cannot connect: ") || !strings.Contains(err.Error(), "check cert_file") {
 		t.Error(err)
 	}
@@ -106,7 +121,7 @@ func TestCheckOfAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSink(t, Config{URL: `{{ .Header "to" }}`}, func(c *Config) { c.Proxy = "http://me:hunter22@" + l.Addr().String() })
+	s := newSink(t, `{{ .Header "to" }}`, func(c *Config) { c.Proxy = "http://me:hunter22@" + l.Addr().String() })
 	if err := s.Check(t.Context()); err != nil || s.Unreached() == "" {
 		t.Error(err)
 	}

@@ -29,7 +29,7 @@ func TestClosedWhileIdle(t *testing.T) {
 				c.Close()
 			}
 		})
-		s := newSink(t, Config{URL: srv.URL})
+		s := newSink(t, srv.URL)
 		s.Now().Transport.DialContext = sinktest.Watch(s.Now().Transport.DialContext, isClosed)
 		j := job()
 		j.Payload = payload
@@ -49,13 +49,19 @@ func TestClosedWhileIdle(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReplaced: connections are used for max_conn_age at most, and no request is lost by that.
+// TestConnectionsAreReplaced: connections are used again and again, also after long answers, for max_conn_age at most. No request is lost by that.
 func TestConnectionsAreReplaced(t *testing.T) {
 	for _, p := range sinktest.Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			t.Parallel()
-			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-			s := newSink(t, Config{URL: srv.URL}, func(c *Config) { c.CAFile, c.MaxConnAge, c.Timeout = srv.CAFile, time.Hour, 30*time.Second })
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
+				c.Begin(200)
+				for range 4 {
+					_ = c.Body(make([]byte, 16<<10))
+				}
+				c.End()
+			})
+			s := newSink(t, srv.URL, func(c *Config) { c.CAFile, c.MaxConnAge, c.Timeout = srv.CAFile, time.Hour, 30*time.Second })
 			const callers, each = 8, 25
 			deliver := func() {
 				var all sync.WaitGroup
@@ -126,7 +132,7 @@ func TestProxy(t *testing.T) {
 		{srv.URL, http.StatusOK, delivery.Delivered, ""},
 	} {
 		status = tt.status
-		s := newSink(t, Config{URL: tt.url}, func(c *Config) { c.CAFile = srv.CAFile })
+		s := newSink(t, tt.url, func(c *Config) { c.CAFile = srv.CAFile })
 		s.Now().Transport.Proxy = http.ProxyURL(at) // the environment's is read once, and never for 127.0.0.1
 		r := s.Deliver(t.Context(), job())
 		if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "hunter22") {
@@ -138,6 +144,35 @@ func TestProxy(t *testing.T) {
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestNothingIsSentTwice: net/http would repeat a GET, or a POST with an Idempotency-Key, on a fresh connection when a kept-alive one breaks
+// after the request was written.
+func TestNothingIsSentTwice(t *testing.T) {
+	for _, p := range sinktest.Protocols {
+		for method, payload := range map[string]string{"GET": "", "POST": "x", "PUT": ""} {
+			srv := sinktest.Start(t, p, sinktest.Options{}, func(c *sinktest.Call) {
+				if c.N == 1 {
+					c.Answer(200)
+					return
+				}
+				c.Close()
+			})
+			s := newSink(t, srv.URL, func(c *Config) {
+				c.Method, c.CAFile, c.Headers = method, srv.CAFile, map[string]string{"X-Idempotency-Key": "for net/http the same"}
+			})
+			j := job()
+			j.Payload = []byte(payload)
+			for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Temporary} {
+				if r := s.Deliver(t.Context(), j); r.Class != want {
+					t.Errorf("%s: %s %d: %+v", p, method, i+1, r)
+				}
+			}
+			if n := len(srv.Seen()); n != 2 {
+				t.Errorf("%s: %s: %d requests arrived", p, method, n)
+			}
 		}
 	}
 }

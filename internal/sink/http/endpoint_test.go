@@ -1,7 +1,6 @@
 package http
 
 import (
-	"cmp"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -103,58 +102,18 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	}
 }
 
-// TestDestinationsThatCannotBeUsed: nothing is sent, jobs are not to blame, and secrets are not shown.
-func TestDestinationsThatCannotBeUsed(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	dir, outside := t.TempDir(), t.TempDir()
-	put(t, outside, "secret", "hunter22")
-	put(t, dir, "x", "\n")
-	put(t, dir, "x__lines", "hunter22\nhunter22")
-	put(t, dir, "x__signs", "whsec_hunter22hunter22hunter22hunter22")
-	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "x__link")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("HUNTER", "hunter22")
-	header := func(value string) delivery.Destination {
-		return delivery.Destination{Headers: []delivery.DestinationHeader{{Name: "x-key", Value: value}}}
-	}
-	for name, c := range map[string]struct {
-		row   delivery.Destination
-		class delivery.ResultClass
-		want  string
-	}{
-		"unknown":            {delivery.Destination{ID: "-"}, delivery.Unreachable, "there is no destination x"},
-		"disabled":           {delivery.Destination{DisabledAt: 1, DisabledReason: "by hand"}, delivery.Unreachable, "the destination is disabled: by hand"},
-		"outside, up":        {header("file:../secret"), delivery.Misconfigured, "destination x: headers.x-key: file ../secret is not in the sink's secrets_dir"},
-		"outside":            {header("file:" + outside + "/secret"), delivery.Misconfigured, "is not in the sink's secrets_dir"},
-		"outside, by a link": {header("file:x__link"), delivery.Misconfigured, "cannot read the secret"},
-		"missing":            {header("file:x__none"), delivery.Misconfigured, "there is no file x__none in the sink's secrets_dir"},
-		"empty":              {header("file:x"), delivery.Misconfigured, "the file x is empty"},
-		"two lines":          {header("file:x__lines"), delivery.Misconfigured, "headers.x-key: not a header value"},
-		"what signs":         {header("file:x__signs"), delivery.Misconfigured, "headers.x-key: is a secret that signs requests"},
-		"another variable":   {header("env:HUNTER"), delivery.Misconfigured, "env:HUNTER is not a variable of destination x; use DESTINATION_X, or"},
-		"no variable":        {header("env:DESTINATION_X"), delivery.Misconfigured, "this daemon has no variable DESTINATION_X"},
-		"no signing secret":  {delivery.Destination{Secrets: []string{"file:" + dir + "/x__lines"}}, delivery.Misconfigured, "secrets: item 1: must begin with whsec_"},
-		"pacer's header": {delivery.Destination{Headers: []delivery.DestinationHeader{{Name: "Webhook-Id", Value: "x"}}}, delivery.Misconfigured,
-			"headers.Webhook-Id: pacer sets this header itself"},
-		"metadata":    {delivery.Destination{URL: "https://169.254.169.254/"}, delivery.Permanent, "refused by the sink's guard: "},
-		"not allowed": {delivery.Destination{URL: "https://10.0.0.1/"}, delivery.Permanent, "refused by the sink's guard: 10.0.0.1 is not a public address"},
+// TestJobsWithoutADestination: such a job is sent nowhere, waits, and is not to blame.
+func TestJobsWithoutADestination(t *testing.T) {
+	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(*sinktest.Call) { t.Error("a request was sent") })
+	s := tableSink(t, table{"disabled": {URL: srv.URL, DisabledAt: 1, DisabledReason: "by hand"}}, srv)
+	for id, want := range map[string]string{
+		"":         "the job names no destination; pacer sink test SINK --destination ID sends one to the destination ID",
+		"unknown":  "there is no destination unknown",
+		"disabled": "the destination is disabled: by hand",
 	} {
-		c.row.URL = cmp.Or(c.row.URL, srv.URL)
-		r := tableSink(t, table{cmp.Or(c.row.ID, "x"): &c.row}, srv, func(c *Config) { c.SecretsDir = dir }).Deliver(t.Context(), jobFor("x"))
-		scope := delivery.ScopeDestination
-		if c.class == delivery.Permanent {
-			scope = delivery.ScopeSink
+		if r := s.Deliver(t.Context(), jobFor(id)); r != (delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeDestination, Detail: want}) {
+			t.Errorf("%s: %+v", id, r)
 		}
-		if r.Class != c.class || r.Scope != scope || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") {
-			t.Errorf("%s: %+v", name, r)
-		}
-	}
-	if r := tableSink(t, table{}, srv).Deliver(t.Context(), jobFor("")); !strings.Contains(r.Detail, "pacer sink test SINK --destination ID") {
-		t.Errorf("without a destination: %+v", r)
-	}
-	if n := len(srv.Seen()); n != 0 {
-		t.Errorf("%d requests were sent", n)
 	}
 }
 
@@ -220,7 +179,7 @@ func TestAnswersOfDestinations(t *testing.T) {
 			}
 		}
 		byRow := tableSink(t, table{"shop-7": {URL: srv.URL}}, srv, own).Deliver(t.Context(), jobFor("shop-7"))
-		byJob := newSink(t, Config{URL: `{{ .Header "to" }}`}, allowed(t, srv), own).Deliver(t.Context(), toward(srv.URL))
+		byJob := newSink(t, `{{ .Header "to" }}`, allowed(t, srv), own).Deliver(t.Context(), toward(srv.URL))
 		for of, got := range map[string]struct {
 			res  delivery.Result
 			want delivery.ResultClass
@@ -244,13 +203,11 @@ func TestAnswersOfDestinations(t *testing.T) {
 
 // TestFewEndpointsAreKept: what is made of destinations is kept of those that were sent to lately.
 func TestFewEndpointsAreKept(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	s := tableSink(t, table{}, srv)
+	s := tableSink(t, table{}, &sinktest.Server{URL: "https://127.0.0.1:443/"})
 	often := &delivery.Destination{ID: "often", URL: "https://often.example/"}
 	first := s.endpoints.of(s.Now(), often, time.Now())
 	for i := range 2 * maxEndpoints {
-		id := fmt.Sprint("shop-", i)
-		s.endpoints.of(s.Now(), &delivery.Destination{ID: id, URL: "https://" + id + ".example/"}, time.Now())
+		s.endpoints.of(s.Now(), &delivery.Destination{ID: fmt.Sprint(i), URL: "https://shop.example/"}, time.Now())
 		if e := s.endpoints.of(s.Now(), often, time.Now()); e != first {
 			t.Fatalf("made anew after %d others", i)
 		}
@@ -260,17 +217,27 @@ func TestFewEndpointsAreKept(t *testing.T) {
 	}
 }
 
-// TestAnEditedRow: nothing is kept of it as it was before.
-func TestAnEditedRow(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.TLS, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(200) })
-	x := table{"stays": {URL: srv.URL}, "edited": {URL: srv.URL}}
-	s := tableSink(t, x, srv)
-	for id := range x {
-		s.Deliver(t.Context(), jobFor(id))
-	}
-	x["edited"] = &delivery.Destination{ID: "edited", URL: srv.URL}
-	s.Deliver(t.Context(), jobFor("edited"))
-	if e, _ := s.endpoints.Get("edited"); e.row != x["edited"] || s.endpoints.Len() != 2 {
-		t.Errorf("%d are kept, of %+v", s.endpoints.Len(), e.row)
+// TestSecretsOfRowsAreReadAgain: after ten seconds. One that is missing for a moment stays as it was.
+func TestSecretsOfRowsAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := tableSink(t, table{}, &sinktest.Server{URL: "https://127.0.0.1:443/"}, func(c *Config) { c.SecretsDir = dir })
+	row := &delivery.Destination{ID: "x", URL: "https://x.example/", Headers: []delivery.DestinationHeader{{Name: "X-Key", Value: "file:x"}}}
+	start := time.Now()
+	for _, step := range []struct {
+		after   time.Duration
+		content string
+		want    string // "" for no client
+	}{
+		{0, "", ""}, {9 * time.Second, "one", ""}, {10 * time.Second, "one", "one"}, {19 * time.Second, "two", "one"}, {20 * time.Second, "two", "two"},
+		{30 * time.Second, "", "two"}, {40 * time.Second, "three", "three"},
+	} {
+		put(t, dir, "x", step.content)
+		got := ""
+		if e := s.endpoints.of(s.Now(), row, start.Add(step.after)); e.client != nil {
+			got = e.client.fixed[0].values[0]
+		}
+		if got != step.want {
+			t.Errorf("after %s: %q, want %q", step.after, got, step.want)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,51 +18,20 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/access"
-	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAnAnswerThatDoesNotEnd: the part that was read counts when the time of the call is over, by the sink's timeout or the caller's. It
-// does not count when pacer gives the call up.
-func TestAnAnswerThatDoesNotEnd(t *testing.T) {
-	t.Parallel()
-	begun := make(chan struct{}, 100)
-	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
-		c.Begin(200)
-		_ = c.Body([]byte("taken"))
-		begun <- struct{}{}
-		c.Hang()
-	})
-	api, err := New(Options{URL: far.URL, Version: "1", MaxInFlight: 4, Timeout: time.Minute, Resent: new(atomic.Uint64)})
+// open makes a client for the destination at the address, with a long timeout.
+func open(t *testing.T, address string) *Client {
+	t.Helper()
+	c, err := New(Options{URL: address, Version: "1", MaxInFlight: 8, Timeout: time.Minute, Resent: new(atomic.Uint64)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer api.Close()
-	post := func(ctx context.Context) (Answer, *delivery.Result) {
-		return api.Post(ctx, Request{Path: "/deliver", Header: http.Header{}})
-	}
-	for limit := 50 * time.Millisecond; ; limit *= 2 { // until it is enough for an answer to begin
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		answer, res := post(ctx)
-		cancel()
-		if res == nil && string(answer.Body) == "taken" && !answer.Whole {
-			break
-		}
-		if limit > 5*time.Second {
-			t.Fatalf("%q, %+v", answer.Body, res)
-		}
-	}
-	for len(begun) > 0 {
-		<-begun
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-begun; cancel() }()
-	if answer, res := post(ctx); res == nil || res.Class != delivery.Interrupted {
-		t.Errorf("given up: %q, %+v", answer.Body, res)
-	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 // TestFewAnswersAreLong: what all calls together hold of long answers is bounded; short ones do not wait.
@@ -77,13 +45,7 @@ func TestFewAnswersAreLong(t *testing.T) {
 		}
 		c.End()
 	})
-	api, err := New(Options{
-		URL: strings.TrimSuffix(far.URL, "/deliver"), MaxInFlight: 8, Timeout: time.Minute, Resent: new(atomic.Uint64),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer api.Close()
+	api := open(t, strings.TrimSuffix(far.URL, "/deliver"))
 	post := func(ctx context.Context, size int) {
 		if a, none := api.Post(ctx, Request{Path: fmt.Sprint("/", size), Most: 4 << 20}); none != nil || len(a.Body) != size || !a.Whole {
 			t.Errorf("%d of %d bytes, whole %t, %+v", len(a.Body), size, a.Whole, none)
@@ -121,14 +83,9 @@ func TestFewAnswersAreLong(t *testing.T) {
 func TestATokenThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	far := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) { c.Hang() })
-	api, err := New(Options{URL: far.URL, MaxInFlight: 1, Timeout: time.Minute, Resent: new(atomic.Uint64)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer api.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := api.FetchToken(ctx, TokenRequest{URL: far.URL, Key: "token_url"}); err == nil || strings.Contains(err.Error(), "1m0s") {
+	if _, err := open(t, far.URL).FetchToken(ctx, TokenRequest{URL: far.URL, Key: "token_url"}); err == nil || strings.Contains(err.Error(), "1m0s") {
 		t.Errorf("%v", err)
 	}
 }
@@ -156,48 +113,6 @@ func TestLifetimesDiffer(t *testing.T) {
 	}
 }
 
-func TestProxyOfTheEnvironmentIsNotQuoted(t *testing.T) {
-	if !WrongSettings(errProxy) || strings.Contains(errProxy.Error(), "://") {
-		t.Errorf("%v", errProxy)
-	}
-}
-
-// TestGuardedAddresses: a request whose address comes from a job is guarded.
-func TestGuardedAddresses(t *testing.T) {
-	srv := sinktest.Start(t, sinktest.HTTP2, sinktest.Options{}, func(c *sinktest.Call) { c.Answer(201) })
-	_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(srv.URL, "https://"), "/deliver"))
-	n, _ := strconv.Atoi(port)
-	g, err := guard.New(guard.Config{Ports: []int{443, n}, Allow: []string{"127.0.0.0/8"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, _, err := access.Read(access.Secrets{}, func(r *access.Reader) *Client {
-		settings := DefaultCalls()
-		settings.CAFile = srv.CAFile
-		return settings.Client(r, Options{Version: "1", Timeout: 10 * time.Second, Resent: new(atomic.Uint64), Guard: g})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	post := func(address string) (Answer, *delivery.Result) {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
-	}
-	if a, r := post(srv.URL); r != nil || a.Status != 201 {
-		t.Errorf("%+v, %+v", a, r)
-	}
-	if _, r := post("https://10.0.0.1/"); r == nil || r.Class != delivery.Permanent || !strings.Contains(r.Detail, "guard") {
-		t.Errorf("%+v", r)
-	}
-	if _, r := post("https://127.0.0.1:443/"); r == nil || r.Class != delivery.Unreachable || r.Scope != delivery.ScopeDestination {
-		t.Errorf("%+v", r)
-	}
-}
-
 // TestTheAddressOfAServiceMayHaveAPath: it comes before that of a request, as it is spelled; and a request needs no header.
 func TestTheAddressOfAServiceMayHaveAPath(t *testing.T) {
 	t.Parallel()
@@ -207,15 +122,10 @@ func TestTheAddressOfAServiceMayHaveAPath(t *testing.T) {
 		{root, "", "/"}, {root, "/bot1:a/send", "/bot1:a/send"}, {root + "/", "/send", "/send"}, {root + "/gateway/", "", "/gateway/"},
 		{root + "/gateway", "/send", "/gateway/send"}, {root + "/a%2Fb/?key=1", "/messages:send", "/a%2Fb/messages:send?key=1"},
 	} {
-		c, err := New(Options{URL: tt.address, MaxInFlight: 1, Timeout: 10 * time.Second, Resent: new(atomic.Uint64)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, none := c.Post(t.Context(), Request{Path: tt.path})
+		a, none := open(t, tt.address).Post(t.Context(), Request{Path: tt.path})
 		if none != nil || a.Header.Get("X-Path") != tt.want {
 			t.Errorf("%s and %s: %q, %+v", tt.address, tt.path, a.Header.Get("X-Path"), none)
 		}
-		c.Close()
 	}
 }
 

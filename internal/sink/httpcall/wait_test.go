@@ -10,7 +10,7 @@ import (
 func TestWaitOf(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	in := func(seconds int64) string { return strconv.FormatInt(now.Unix()+seconds, 10) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		header http.Header
 		want   time.Duration
@@ -30,13 +30,25 @@ func TestWaitOf(t *testing.T) {
 		{"a day at most", http.Header{"Ratelimit": {`"x";r=0;t=99999999999999999999`}}, 24 * time.Hour},
 		{"a day at most, by an instant", http.Header{"X-Ratelimit-Reset": {in(10_000_000)}}, 24 * time.Hour},
 		{"nonsense", http.Header{"Ratelimit": {`;;,,=;t=;r=,"t=5`}, "Ratelimit-Reset": {"-5"}, "X-Ratelimit-Reset": {"1.5"}}, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := (Answer{Header: tt.header}).Wait(now); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestParseWait: of what an answer says elsewhere.
+func TestParseWait(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0).UTC()
+	for said, want := range map[string]time.Duration{
+		"": 0, "x": 0, "-1": 0, "NaN": 0, "7": 7 * time.Second, "0.1": time.Second, "1.2": 2 * time.Second, "1e300": 24 * time.Hour,
+		"999999999999999999999": 24 * time.Hour, "1800000060": time.Minute, now.Add(time.Minute).Format(http.TimeFormat): time.Minute,
+	} {
+		if d := ParseWait(said, now); d != want {
+			t.Errorf("%q: %s, want %s", said, d, want)
+		}
 	}
 }
 

@@ -155,19 +155,6 @@ func TestReadersDoNotWait(t *testing.T) {
 	}
 }
 
-func BenchmarkText(b *testing.B) {
-	parsed, err := Parse("body", `{"to":"{{ .JSON.user.name }}","id":"{{ .ID }}"}`, Plain)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := parsed.Append(nil, NewJob(job().job, time.Time{}), 1000); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestLongPayloadsLeaveAProcessor: those that are decoded at a time are fewer than there are processors, and a short one does not wait for them.
 func TestLongPayloadsLeaveAProcessor(t *testing.T) {
 	for range cap(long) {

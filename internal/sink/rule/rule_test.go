@@ -10,7 +10,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-func set(t testing.TB, opt Options) *Set {
+func set(t *testing.T, opt Options) *Set {
 	t.Helper()
 	s, err := New(opt)
 	if err != nil || s == nil {
@@ -164,17 +164,4 @@ func TestExpressionsEnd(t *testing.T) {
 		s.Provider(a)
 		s.RetryAfter(a)
 	})
-}
-
-func BenchmarkJudge(b *testing.B) {
-	s := set(b, Options{
-		Rules: map[string]string{"rejected": `status == 400 && body.error.code in ["a", "b"]`}, Take: Take{ProviderMessageID: "body.id"},
-	})
-	body := []byte(`{"id":"m-1","error":{"code":"c"}}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		a := s.NewAnswer(400, nil, body)
-		s.Judge(a)
-		s.Provider(a)
-	}
 }

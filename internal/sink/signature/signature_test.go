@@ -95,15 +95,3 @@ func TestID(t *testing.T) {
 		t.Errorf("%s, %s", a, b)
 	}
 }
-
-func BenchmarkSign(b *testing.B) {
-	s, err := New([]string{current, old})
-	if err != nil {
-		b.Fatal(err)
-	}
-	body := make([]byte, 1000)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Sign("u-42", "1700000000", body)
-	}
-}

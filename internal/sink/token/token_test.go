@@ -41,19 +41,16 @@ func (v *server) fetch(ctx context.Context) (Token, error) {
 // run runs a source in a bubble, until test returns.
 func run(t *testing.T, fetch func(context.Context) (Token, error), test func(t *testing.T, s *Source, log *bytes.Buffer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { within(t, fetch, test) })
-}
-
-// within runs one in the bubble of the caller.
-func within(t *testing.T, fetch func(context.Context) (Token, error), test func(t *testing.T, s *Source, log *bytes.Buffer)) {
-	var log bytes.Buffer
-	s := New(Options{Fetch: fetch, Logger: slog.New(slog.NewTextHandler(&log, nil)), Destination: "x"})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { s.Run(ctx); close(done) }()
-	test(t, s, &log)
-	cancel()
-	<-done
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := New(Options{Fetch: fetch, Logger: slog.New(slog.NewTextHandler(&log, nil)), Destination: "x"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		test(t, s, &log)
+		cancel()
+		<-done
+	})
 }
 
 func (v *server) check(t *testing.T, when string, want int32) {
@@ -265,17 +262,15 @@ func TestASourceThatHangsIsNoticedSoonAfterItsRepair(t *testing.T) {
 		}
 		return v.fetch(ctx)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		for after := 10 * time.Minute; after < 11*time.Minute; after += 700 * time.Millisecond {
-			repaired.Store(false)
-			within(t, hangs, func(t *testing.T, s *Source, _ *bytes.Buffer) {
-				time.Sleep(after)
-				repaired.Store(true)
-				time.Sleep(10*time.Second + time.Millisecond)
-				if h := s.Get(t.Context()); h.Err != nil {
-					t.Errorf("repaired after %s, and ten seconds later: %v", after, h.Err)
-				}
-			})
-		}
-	})
+	for after := 10 * time.Minute; after < 11*time.Minute; after += 700 * time.Millisecond {
+		repaired.Store(false)
+		run(t, hangs, func(t *testing.T, s *Source, _ *bytes.Buffer) {
+			time.Sleep(after)
+			repaired.Store(true)
+			time.Sleep(10*time.Second + time.Millisecond)
+			if h := s.Get(t.Context()); h.Err != nil {
+				t.Errorf("repaired after %s, and ten seconds later: %v", after, h.Err)
+			}
+		})
+	}
 }
