@@ -21,7 +21,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	if c.reach != fixed {
 		return c.ConnectProxy(ctx)
 	}
-	return c.Connect(ctx, c.target, c.secrets)
+	return c.Connect(ctx, c.target)
 }
 
 // Unreached says what of the sink Check cannot reach; "" for nothing.
@@ -48,7 +48,7 @@ func (s *Sink) ReachRow(ctx context.Context, row *delivery.Destination) error {
 	if err != nil {
 		return err
 	}
-	return c.Connect(ctx, c.target, c.secrets)
+	return c.Connect(ctx, c.target)
 }
 
 func (s *Sink) row(row *delivery.Destination) (*client, error) {

@@ -70,8 +70,8 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		return nil, "url: not a URL"
 	}
 	next := *c
-	next.target, next.fixed, next.hidden = target, slices.Clone(c.fixed), slices.Clone(c.hidden)
-	next.hide(httpcall.QueryOf(target)...)
+	next.target, next.fixed = target, slices.Clone(c.fixed)
+	hidden := httpcall.QueryOf(target)
 	for _, h := range row.Headers {
 		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)
 		if err != nil {
@@ -81,7 +81,7 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 			return nil, why
 		}
 		if isReference(h.Value) {
-			next.hide(append(strings.Fields(value), value)...)
+			hidden = append(append(hidden, strings.Fields(value)...), value)
 		}
 		next.setFixed(h.Name, value)
 	}
@@ -95,9 +95,9 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		if next.signer, err = signature.New(secrets); err != nil {
 			return nil, "secrets: " + err.Error()
 		}
-		next.hide(secrets...)
+		hidden = append(hidden, secrets...)
 	}
-	next.secrets = httpcall.Scrubber(next.hidden)
+	next.secrets = httpcall.Scrubber(hidden)
 	return &next, ""
 }
 

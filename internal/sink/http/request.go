@@ -46,10 +46,9 @@ type client struct {
 	compiled
 	config  *Config // with the secrets as they are now
 	reach   reach
-	target  *url.URL // without user and password
-	fixed   []field  // sent with every request, in place of those of templates; read-only
-	hidden  []string
-	secrets *strings.Replacer // of these: replaces what must not appear in a detail
+	target  *url.URL          // without user and password
+	fixed   []field           // sent with every request, in place of those of templates; read-only
+	secrets *strings.Replacer // replaces what must not appear in a detail, beside the secrets of the sink; nil but for a row
 }
 
 // field is a header of every request. A slice of them is cheaper to iterate over than a map.
@@ -66,44 +65,40 @@ func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) 
 		return nil, errors.New("url: not a URL") // the parser's own error repeats the URL, and with it the password
 	}
 	c := &client{config: cfg, compiled: m, reach: cfg.reach(), target: target}
-	c.hide(append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)...)
+	hidden := append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)
 	if c.form != nil {
 		for _, text := range c.form.texts() {
-			c.hide(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
+			hidden = append(hidden, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
 		}
 	}
-	c.hide(httpcall.QueryOf(target)...)
-	if cfg.Sources["url"] != nil { // such as that of a hook whose path lets whoever knows it send
-		c.hide(target.EscapedPath(), target.Path)
+	hidden = append(hidden, httpcall.QueryOf(target)...)
+	if cfg.FromFile("url") { // such as that of a hook whose path lets whoever knows it send
+		hidden = append(hidden, target.EscapedPath(), target.Path)
 	}
 	if own := httpcall.CredentialsOf(target); own != nil {
 		if !cfg.sets(keyAuthorization) { // a header counts, which may be a template
 			c.setFixed(keyAuthorization, "Basic "+own[0])
 		}
-		c.hide(own...)
+		hidden = append(hidden, own...)
 		target.User = nil
 	}
 	if value, parts := cfg.authorization(); value != "" {
 		c.setFixed(keyAuthorization, value)
-		c.hide(parts...)
+		hidden = append(hidden, parts...)
 	}
 	for name, value := range cfg.Headers {
 		if !cfg.isTemplate("headers."+name, value) {
 			c.setFixed(name, value)
-			c.hide(append(strings.Fields(value), value)...)
+			hidden = append(append(hidden, strings.Fields(value)...), value)
 		}
 	}
-	c.secrets = httpcall.Scrubber(c.hidden)
-	o.URL, o.Guard, o.Secrets, o.TLS = target.String(), m.guard, c.hidden, secure
+	o.URL, o.Guard, o.Secrets, o.TLS = target.String(), m.guard, hidden, secure
 	o.MaxInFlight, o.Timeout, o.MaxConnAge, o.Proxy = cfg.MaxInFlight, cfg.Timeout, cfg.MaxConnAge, cfg.Proxy
 	if c.Client, err = httpcall.New(o); err != nil {
 		return nil, fmt.Errorf("url: %w", err)
 	}
 	return c, nil
 }
-
-// hide adds secrets.
-func (c *client) hide(secrets ...string) { c.hidden = append(c.hidden, secrets...) }
 
 // setFixed sets a header that is sent with every request.
 func (c *client) setFixed(name, value string) {

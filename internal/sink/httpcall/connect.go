@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"golang.org/x/net/idna"
@@ -16,10 +15,9 @@ import (
 	"github.com/pacer/pacer/internal/sink/guard"
 )
 
-// Connect opens a connection as a request would, and closes it before a request is written.
-//
-// The error begins with "url: ", and does not quote what secrets replace.
-func (c *Client) Connect(ctx context.Context, to *url.URL, secrets *strings.Replacer) error {
+// Connect opens a connection as a request would, and closes it before a request is written. The error begins with "url: ", and quotes no
+// secret of the client.
+func (c *Client) Connect(ctx context.Context, to *url.URL) error {
 	limited, cancel := context.WithTimeout(ctx, c.Options.Timeout)
 	defer cancel()
 	err := c.connect(limited, to)
@@ -27,10 +25,10 @@ func (c *Client) Connect(ctx context.Context, to *url.URL, secrets *strings.Repl
 		return nil
 	}
 	if detail, refused := guard.Refused(err); refused {
-		return errors.New("url: " + c.Scrub(secrets.Replace(detail)))
+		return errors.New("url: " + c.Scrub(detail))
 	}
 	detail := describe(err, to.Host, c.Options.Timeout, errors.Is(limited.Err(), context.DeadlineExceeded))
-	return errors.New("url: cannot connect: " + c.Scrub(secrets.Replace(detail)))
+	return errors.New("url: cannot connect: " + c.Scrub(detail))
 }
 
 // refusalTime is how long a server that has asked for a certificate may take to refuse it: in TLS 1.3 it does so after the
