@@ -71,32 +71,26 @@ func sign(alg Algorithm, key crypto.Signer, digest []byte) ([]byte, error) {
 	return signature, nil
 }
 
-// Errors of keys. They repeat nothing of the content.
-var (
-	ErrNoPEM  = errors.New("holds no key in PEM")
-	ErrNoRSA  = errors.New("holds no RSA key")
-	ErrNoP256 = errors.New("holds no key of P-256")
-)
-
 // RSA reads a private key in PEM.
 func RSA(content []byte) (*rsa.PrivateKey, error) {
-	return parse(content, x509.ParsePKCS1PrivateKey, ErrNoRSA)
+	return parse(content, x509.ParsePKCS1PrivateKey, "holds no RSA key")
 }
 
 // P256 reads a private key in PEM.
 func P256(content []byte) (*ecdsa.PrivateKey, error) {
-	key, err := parse(content, x509.ParseECPrivateKey, ErrNoP256)
+	const wrong = "holds no key of P-256"
+	key, err := parse(content, x509.ParseECPrivateKey, wrong)
 	if err == nil && key.Curve != elliptic.P256() {
-		return nil, ErrNoP256
+		return nil, errors.New(wrong)
 	}
 	return key, err
 }
 
-// parse reads a key in its own form, or in that of PKCS #8.
-func parse[K any](content []byte, own func([]byte) (K, error), wrong error) (key K, err error) {
+// parse reads a key in its own form, or in that of PKCS #8. The error repeats nothing of the content; wrong is that of another kind of key.
+func parse[K any](content []byte, own func([]byte) (K, error), wrong string) (key K, err error) {
 	block, _ := pem.Decode(content)
 	if block == nil {
-		return key, ErrNoPEM
+		return key, errors.New("holds no key in PEM")
 	}
 	if key, err = own(block.Bytes); err == nil {
 		return key, nil
@@ -104,7 +98,7 @@ func parse[K any](content []byte, own func([]byte) (K, error), wrong error) (key
 	parsed, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
 	key, ok := parsed.(K)
 	if !ok {
-		return key, wrong
+		return key, errors.New(wrong)
 	}
 	return key, nil
 }

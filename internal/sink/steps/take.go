@@ -17,31 +17,34 @@ import (
 // xpathScheme begins what is taken from an answer in XML.
 const xpathScheme = "xpath:"
 
-// taking finds values in answers, by name.
-type taking struct {
-	names []string
-	exprs map[string]*rule.Expression
-	paths map[string]*xpath.Expr
-	mu    *sync.Mutex // guards paths, which keep where they are in a document
+// taking finds values in answers, in the order of their names.
+type taking []taken
+
+// taken is a value: that of an expression, or of a path.
+type taken struct {
+	name string
+	expr *rule.Expression
+	path *path
 }
 
 // newTaking compiles what is to be taken. An error begins with the key.
-func newTaking(key string, take, namespaces map[string]string) (taking, error) {
-	t := taking{names: slices.Sorted(maps.Keys(take)), exprs: map[string]*rule.Expression{}, paths: map[string]*xpath.Expr{}, mu: new(sync.Mutex)}
-	for _, name := range t.names {
-		at := key + "." + name
+func newTaking(key string, take, namespaces map[string]string) (t taking, err error) {
+	for _, name := range slices.Sorted(maps.Keys(take)) {
+		at, one := key+"."+name, taken{name: name}
 		if !namePattern.MatchString(name) {
-			return t, fmt.Errorf("%s: not a name; use letters, digits and _", at)
+			return nil, fmt.Errorf("%s: not a name; use letters, digits and _", at)
 		}
-		text, isPath := strings.CutPrefix(take[name], xpathScheme)
-		var err error
-		if isPath {
-			if t.paths[name], err = xpath.CompileWithNS(strings.TrimSpace(text), namespaces); err != nil {
-				return t, fmt.Errorf("%s: not an XPath expression: %s", at, strings.Join(strings.Fields(err.Error()), " "))
-			}
-		} else if t.exprs[name], err = rule.Compile(at, text, false); err != nil {
-			return t, err
+		if text, isPath := strings.CutPrefix(take[name], xpathScheme); !isPath {
+			one.expr, err = rule.Compile(at, text, false)
+		} else if expr, wrong := xpath.CompileWithNS(strings.TrimSpace(text), namespaces); wrong != nil {
+			err = fmt.Errorf("%s: not an XPath expression: %s", at, strings.Join(strings.Fields(wrong.Error()), " "))
+		} else {
+			one.path = &path{expr: expr}
 		}
+		if err != nil {
+			return nil, err
+		}
+		t = append(t, one)
 	}
 	return t, nil
 }
@@ -49,37 +52,41 @@ func newTaking(key string, take, namespaces map[string]string) (taking, error) {
 // namePattern matches the names that a template can use: .Vars.name.
 var namePattern = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]{0,63}$`)
 
-// from adds the values in an answer to vars, and returns the names of those that are not there.
-func (t *taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
+// from adds the values in an answer to vars, and returns the names of those that are not there. No expression sees another's value.
+func (t taking) from(a *rule.Answer, vars map[string]any) (missing []string) {
 	var root *xmlquery.Node
-	if len(t.paths) > 0 {
+	if slices.ContainsFunc(t, func(one taken) bool { return one.path != nil }) {
 		root, _ = xmlquery.Parse(strings.NewReader(a.Text)) // nothing is found in what is no XML
 	}
 	found := map[string]any{}
-	for _, name := range t.names {
-		var v any
-		if path := t.paths[name]; path == nil {
-			v = t.exprs[name].Run(a)
-		} else if root != nil {
-			v = t.evaluate(path, root)
+	for _, one := range t {
+		v := one.expr.Run(a)
+		if one.path != nil && root != nil {
+			v = one.path.in(root)
 		}
 		if v == nil {
-			missing = append(missing, name)
+			missing = append(missing, one.name)
 			continue
 		}
-		found[name] = v
+		found[one.name] = v
 	}
 	maps.Copy(vars, found)
 	return missing
 }
 
-// evaluate returns the value of a path: the text of the first node that it selects; nil if there is none, or if the answer has something
-// that a function of the path does not take, where package xpath panics.
-func (t *taking) evaluate(path *xpath.Expr, root *xmlquery.Node) (value any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// path is an XPath expression, which keeps where it is in a document.
+type path struct {
+	mu   sync.Mutex
+	expr *xpath.Expr
+}
+
+// in returns the value in a document: the text of the first node that the path selects. It is nil if there is none, or if the document has
+// something that a function of the path does not take, where package xpath panics.
+func (p *path) in(root *xmlquery.Node) (value any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	defer func() { _ = recover() }()
-	switch v := path.Evaluate(xmlquery.CreateXPathNavigator(root)).(type) {
+	switch v := p.expr.Evaluate(xmlquery.CreateXPathNavigator(root)).(type) {
 	case *xpath.NodeIterator:
 		if !v.MoveNext() {
 			return nil
