@@ -84,14 +84,14 @@ func NewConfig(name string) (cfg Config, ok bool) {
 	return k.config(), true
 }
 
-// KindOf returns the type of the sink that cfg configures.
-func KindOf(cfg Config) string {
-	for name, k := range kinds {
+// KindOf returns the type of the sink that cfg configures; "" for one that no kind has made.
+func KindOf(cfg Config) (name string) {
+	for kind, k := range kinds {
 		if reflect.TypeOf(k.config()) == reflect.TypeOf(cfg) {
-			return name
+			name = kind
 		}
 	}
-	return fmt.Sprintf("%T", cfg)
+	return name
 }
 
 // Open makes the sink that cfg describes. It reads the files that cfg names, and opens no connection.
@@ -99,17 +99,10 @@ func Open(cfg Config, host Host) (Entry, error) {
 	if p := cfg.Problems(); len(p) > 0 {
 		return Entry{}, errors.New(p[0])
 	}
-	k, ok := kinds[KindOf(cfg)]
-	if !ok {
-		return Entry{}, fmt.Errorf("type: no sink is made from a %T", cfg)
-	}
-	opened, err := k.open(cfg, host)
-	if err != nil {
-		return Entry{}, err
-	}
 	e := cfg.Entry()
-	e.Sink = opened
-	return e, nil
+	var err error
+	e.Sink, err = kinds[KindOf(cfg)].open(cfg, host)
+	return e, err
 }
 
 // OpenAll opens every sink of the configuration, by name. The error names the sink's key.

@@ -71,20 +71,20 @@ func New(c Config) (*Guard, error) {
 }
 
 // refusal is the error of a request that the guard does not allow.
-type refusal struct{ why string }
+type refusal string
 
-func (e *refusal) Error() string { return "refused by the sink's guard: " + e.why }
+func (why refusal) Error() string { return "refused by the sink's guard: " + string(why) }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // Refused returns what the guard says of a request that ended with err, in one line; ok is false if err is no refusal of a
 // guard.
 func Refused(err error) (detail string, ok bool) {
-	var r *refusal
-	if !errors.As(err, &r) {
-		return "", false
+	why, ok := errors.AsType[refusal](err)
+	if ok {
+		detail = why.Error()
 	}
-	return r.Error(), true
+	return detail, ok
 }
 
 // URL returns the error in an address, before anything is looked up. The scheme, the host and the port are looked at.

@@ -17,12 +17,10 @@ import (
 // maxEndpoints is of how many rows a sink keeps what it has made of them.
 const maxEndpoints = 10_000
 
-// endpoints are what a sink has made of the rows of pacer.destinations that it has sent to lately, by their ids.
-type endpoints struct{ *lru.Cache[string, *endpoint] }
-
-func newEndpoints() endpoints {
+// newEndpoints returns room for what a sink makes of rows, by their ids.
+func newEndpoints() *lru.Cache[string, *endpoint] {
 	made, _ := lru.New[string, *endpoint](maxEndpoints) // an error is about the size
-	return endpoints{made}
+	return made
 }
 
 // endpoint is what is made of a row. It never changes. A row that is changed is another row.
@@ -35,9 +33,9 @@ type endpoint struct {
 	readAt time.Time
 }
 
-// of returns what is made of a row for the sink, anew if the sink, the row or the secrets may have changed.
-func (l endpoints) of(common *client, row *delivery.Destination, now time.Time) *endpoint {
-	known, _ := l.Get(row.ID)
+// made returns what is made of a row for the sink, anew if the sink, the row or the secrets may have changed.
+func (s *Sink) made(common *client, row *delivery.Destination, now time.Time) *endpoint {
+	known, _ := s.endpoints.Get(row.ID)
 	same := known != nil && known.row == row && known.common == common
 	if same && (!known.refers || now.Sub(known.readAt) < base.RereadEvery) {
 		return known
@@ -48,7 +46,7 @@ func (l endpoints) of(common *client, row *delivery.Destination, now time.Time) 
 		again.readAt = now
 		next = &again
 	}
-	l.Add(row.ID, next)
+	s.endpoints.Add(row.ID, next)
 	return next
 }
 
@@ -119,7 +117,7 @@ func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.R
 	case row.Disabled():
 		return wait(delivery.Unreachable, "the destination is disabled: "+row.DisabledReason)
 	}
-	e := s.endpoints.of(common, row, time.Now())
+	e := s.made(common, row, time.Now())
 	if e.client == nil {
 		return wait(delivery.Misconfigured, e.fault)
 	}

@@ -205,10 +205,10 @@ func TestAnswersOfDestinations(t *testing.T) {
 func TestFewEndpointsAreKept(t *testing.T) {
 	s := tableSink(t, table{}, &sinktest.Server{URL: "https://127.0.0.1:443/"})
 	often := &delivery.Destination{ID: "often", URL: "https://often.example/"}
-	first := s.endpoints.of(s.Now(), often, time.Now())
+	first := s.made(s.Now(), often, time.Now())
 	for i := range 2 * maxEndpoints {
-		s.endpoints.of(s.Now(), &delivery.Destination{ID: fmt.Sprint(i), URL: "https://shop.example/"}, time.Now())
-		if e := s.endpoints.of(s.Now(), often, time.Now()); e != first {
+		s.made(s.Now(), &delivery.Destination{ID: fmt.Sprint(i), URL: "https://shop.example/"}, time.Now())
+		if e := s.made(s.Now(), often, time.Now()); e != first {
 			t.Fatalf("made anew after %d others", i)
 		}
 	}
@@ -233,7 +233,7 @@ func TestSecretsOfRowsAreReadAgain(t *testing.T) {
 	} {
 		put(t, dir, "x", step.content)
 		got := ""
-		if e := s.endpoints.of(s.Now(), row, start.Add(step.after)); e.client != nil {
+		if e := s.made(s.Now(), row, start.Add(step.after)); e.client != nil {
 			got = e.client.fixed[0].values[0]
 		}
 		if got != step.want {

@@ -3,7 +3,6 @@ package http
 import (
 	"encoding/base64"
 	"encoding/json"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -52,29 +51,23 @@ func (c *client) event(r *httpcall.Request, job *delivery.Job) (problem string) 
 	if problem != "" {
 		return problem
 	}
-	if c.config.CloudEvents == eventsBinary {
-		for name, value := range attributes {
-			r.Header[http.CanonicalHeaderKey("ce-"+name)] = []string{percentEncoded(value)}
+	key := func(name string) string { return http.CanonicalHeaderKey("ce-" + name) }
+	binary := c.config.CloudEvents == eventsBinary
+	for _, name := range [...]string{"source", "type"} { // which pacer cannot know
+		if attributes[name] == "" && (!binary || r.Header[key(name)] == nil) {
+			return "cloudevents: the record has no header " + eventHeader + name
 		}
-		return missing(func(name string) bool { return r.Header[http.CanonicalHeaderKey("ce-"+name)] != nil })
 	}
-	if problem = missing(func(name string) bool { return attributes[name] != "" }); problem != "" {
-		return problem
+	if binary {
+		for name, value := range attributes {
+			r.Header[key(name)] = []string{percentEncoded(value)}
+		}
+		return ""
 	}
 	if r.Body, problem = structured(attributes, job, media); problem != "" {
 		return problem
 	}
 	r.Header[keyContentType] = []string{structuredType}
-	return ""
-}
-
-// missing says which of the attributes that an event must have, and that pacer cannot know, is not there.
-func missing(has func(name string) bool) (problem string) {
-	for _, name := range [...]string{"source", "type"} {
-		if !has(name) {
-			return "cloudevents: the record has no header " + eventHeader + name
-		}
-	}
 	return ""
 }
 
@@ -103,8 +96,8 @@ func eventOf(job *delivery.Job) (attributes map[string]string, problem string) {
 // structured returns an event as JSON: with data as JSON, or as text, or in base64, by the content type.
 func structured(attributes map[string]string, job *delivery.Job, media string) (body []byte, problem string) {
 	event := make(map[string]any, len(attributes)+2)
-	for name := range maps.Keys(attributes) {
-		event[name] = attributes[name]
+	for name, value := range attributes {
+		event[name] = value
 	}
 	event["datacontenttype"] = job.ContentType
 	switch {
@@ -122,10 +115,7 @@ func structured(attributes map[string]string, job *delivery.Job, media string) (
 	default:
 		event["data_base64"] = base64.StdEncoding.EncodeToString(job.Payload)
 	}
-	body, err := json.Marshal(event)
-	if err != nil {
-		return nil, "cloudevents: the event has no form in JSON"
-	}
+	body, _ = json.Marshal(event) // of texts and valid JSON
 	return body, ""
 }
 

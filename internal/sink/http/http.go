@@ -5,6 +5,8 @@ import (
 	"context"
 	"net/http"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/rule"
@@ -15,7 +17,7 @@ import (
 type Sink struct {
 	base.Service[*client] // replaced when a file that the configuration names changes
 	config                *Config
-	endpoints             endpoints
+	endpoints             *lru.Cache[string, *endpoint] // of rows that it has sent to lately
 }
 
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.

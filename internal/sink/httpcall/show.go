@@ -19,17 +19,12 @@ const maxShown = 4 << 10
 // show records the request if Shown is set. Values that the configuration adds are left out, since they may be secrets.
 func (t *trip) show(req *http.Request) {
 	if t.Shown != nil {
-		t.Shown.Request = t.public(requestText(req, t.Body, func(name string) bool {
-			return name == keyAuthorization || t.Hides != nil && t.Hides(name)
-		}))
+		header := headerText(req.Header, func(name string) bool { return name == keyAuthorization || t.Hides != nil && t.Hides(name) })
+		t.Shown.Request = t.public(fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, header, withoutCredentials(Shorten(t.Body))))
 	}
 }
 
-// requestText returns a request as text, without the values of the headers that are hidden.
-func requestText(req *http.Request, body []byte, hides func(name string) bool) string {
-	return fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, headerText(req.Header, hides), withoutCredentials(Shorten(body)))
-}
-
+// headerText returns a header as text, without the values that are hidden.
 func headerText(header http.Header, hides func(name string) bool) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(header)) {

@@ -73,9 +73,9 @@ func New(opt Options) (*Set, error) {
 	}
 	for _, text := range slices.Sorted(maps.Keys(opt.Rules)) {
 		key := "rules." + text
-		v, problem := parseVerdict(text)
-		if problem != "" {
-			return nil, fmt.Errorf("%s: %s", key, problem)
+		v, err := parseVerdict(key, text)
+		if err != nil {
+			return nil, err
 		}
 		v.ByRule = true
 		when, err := s.compile(key, opt.Rules[text], true)
@@ -119,29 +119,25 @@ var order = []delivery.ResultClass{
 const useClass = "use delivered, rejected, permanent, temporary, throttled or misconfigured; the latter two may be followed by " +
 	"sink, campaign or recipient, as in \"throttled campaign\""
 
-// parseVerdict parses a class, perhaps with a scope: "throttled campaign".
-func parseVerdict(text string) (v Verdict, problem string) {
-	words := strings.Fields(text)
-	if len(words) == 0 || len(words) > 2 {
-		return v, fmt.Sprintf("%q is not a class; %s", text, useClass)
-	}
-	i := slices.IndexFunc(order, func(c delivery.ResultClass) bool { return c.String() == words[0] })
+// parseVerdict parses the value of a key: a class, perhaps with a scope, as in "throttled campaign".
+func parseVerdict(key, text string) (v Verdict, err error) {
+	class, scope, scoped := strings.Cut(strings.Join(strings.Fields(text), " "), " ")
+	i := slices.IndexFunc(order, func(c delivery.ResultClass) bool { return c.String() == class })
 	if i < 0 {
-		return v, fmt.Sprintf("%q is not a class; %s", text, useClass)
+		return v, fmt.Errorf("%s: %q is not a class; %s", key, text, useClass)
 	}
 	v.Class = order[i]
-	if len(words) == 1 {
-		return v, ""
+	if !scoped {
+		return v, nil
 	}
-	scope, ok := scopes[words[1]]
-	switch {
-	case !ok:
-		return v, fmt.Sprintf("%q has no such scope; %s", text, useClass)
-	case v.Class != delivery.Throttled && (v.Class != delivery.Misconfigured || scope == delivery.ScopeRecipient):
-		return v, fmt.Sprintf("%q cannot have this scope; %s", text, useClass)
+	var known bool
+	switch v.Scope, known = scopes[scope]; {
+	case !known:
+		return v, fmt.Errorf("%s: %q has no such scope; %s", key, text, useClass)
+	case v.Class != delivery.Throttled && (v.Class != delivery.Misconfigured || v.Scope == delivery.ScopeRecipient):
+		return v, fmt.Errorf("%s: %q cannot have this scope; %s", key, text, useClass)
 	}
-	v.Scope = scope
-	return v, ""
+	return v, nil
 }
 
 var scopes = map[string]delivery.Scope{
@@ -156,9 +152,9 @@ func classes(texts map[string]string) (map[string]Verdict, error) {
 		if !statuses.MatchString(status) {
 			return nil, fmt.Errorf("%s: not a status; use one such as \"404\" or \"5xx\"", key)
 		}
-		v, problem := parseVerdict(texts[status])
-		if problem != "" {
-			return nil, fmt.Errorf("%s: %s", key, problem)
+		v, err := parseVerdict(key, texts[status])
+		if err != nil {
+			return nil, err
 		}
 		by[strings.ToLower(status)] = v
 	}
