@@ -48,7 +48,7 @@ func (e *Error) Error() string { return e.Detail }
 type Current struct {
 	Value    string
 	Header   []string // the value of the header Authorization
-	Err      error    // there is no token; the others are empty
+	Err      *Error   // why there is no token; the others are empty
 	expires  time.Time
 	replaced chan struct{} // closed when another one has taken its place
 }
@@ -98,16 +98,13 @@ func (s *Source) Get(ctx context.Context) *Current {
 // ends, which is when the delivery has to end; ctx is the context of its caller.
 func (s *Source) Need(ctx, limited context.Context) (*Current, *delivery.Result) {
 	h := s.Get(limited)
-	var e *Error
 	switch {
 	case h == nil && ctx.Err() != nil:
 		return nil, &delivery.Result{Class: delivery.Interrupted, Detail: "given up by pacer before there was an access token"}
 	case h == nil:
 		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "no access token in time"}
-	case errors.As(h.Err, &e):
-		return nil, &delivery.Result{Class: e.Class, Status: e.Status, Detail: e.Detail}
 	case h.Err != nil:
-		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "no access token: " + h.Err.Error()}
+		return nil, &delivery.Result{Class: h.Err.Class, Status: h.Err.Status, Detail: h.Err.Detail}
 	case !h.Valid(time.Now()):
 		return nil, &delivery.Result{Class: delivery.Unreachable, Detail: "the access token has expired, and there is no other yet"}
 	}
@@ -208,18 +205,18 @@ func (s *Source) fetch(ctx context.Context) (wait time.Duration) {
 	if s.fails.Failed() {
 		s.opt.Logger.Warn("the access token of a sink cannot be fetched; it is tried again", "destination", s.opt.Destination, "error", err)
 	}
+	e, known := errors.AsType[*Error](err)
+	if !known {
+		e = &Error{Class: delivery.Unreachable, Detail: "no access token: " + err.Error()}
+	}
 	if !s.now.Load().Valid(time.Now()) {
-		s.hold(&Current{Err: err})
+		s.hold(&Current{Err: e})
 	}
 	wait = back.Delay(s.fails.Failures())
-	e, known := errors.AsType[*Error](err)
-	if !known || e.Class == delivery.Unreachable {
+	if e.Class == delivery.Unreachable {
 		wait = min(wait, maxUnreached)
 	}
-	if known {
-		wait = max(wait, min(e.RetryAfter, maxAsked))
-	}
-	return wait
+	return max(wait, min(e.RetryAfter, maxAsked))
 }
 
 func (s *Source) hold(h *Current) {
