@@ -139,12 +139,7 @@ func NewDaemon(parts Parts) (*Daemon, error) {
 	})
 	d.gauges = limits.NewGauges(d.limits, parts.Catalog.Snapshot, leads, parts.Log, parts.Registry)
 	showThrottle(parts.Registry, parts.Kafka)
-	var err error
-	if d.sinks, err = sink.New(sink.Options{
-		Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry,
-	}); err != nil {
-		return nil, err
-	}
+	d.sinks = sink.New(sink.Options{Default: cfg.DefaultSink, Sinks: parts.Sinks, Logger: parts.Log, Registerer: parts.Registry})
 	d.relay = requeue.New(requeue.Options{
 		Client: parts.Kafka, Topics: parts.Topics, ResultHeaders: cfg.Results.Headers, Backlog: d.inLanes, Logger: parts.Log, Registerer: parts.Registry,
 	})

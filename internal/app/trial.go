@@ -35,12 +35,9 @@ func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name str
 		return nil, config.Usagef("sinks.%s.%s", name, err)
 	}
 	watched := &watchedSink{Sink: entry.Sink}
-	router, err := sink.New(sink.Options{
+	router := sink.New(sink.Options{
 		Sinks: map[string]sink.Entry{name: {Sink: watched, MaxInFlight: 1, KeepRejected: entry.KeepRejected}}, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		return nil, err
-	}
 	running, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { _ = watched.Run(running) })

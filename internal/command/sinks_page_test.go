@@ -79,7 +79,7 @@ func compareRequest(t *testing.T, configuration, payload, want string) {
 	}))
 	defer srv.Close()
 	name, entry := openPage(t, configuration, srv.URL)
-	router := try(sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: slog.New(slog.DiscardHandler)}))(t)
+	router := sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = router.Run(ctx) })

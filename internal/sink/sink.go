@@ -22,29 +22,12 @@ import (
 	"github.com/pacer/pacer/internal/metric"
 )
 
-// Options configure a Router.
+// Options configure a Router. They were found to be valid with the configuration.
 type Options struct {
-	// Default is the sink of campaigns that name none. "" means the only sink; if there are several, campaigns that
-	// name none then have no sink.
-	Default    string
+	Default    string           // the sink of campaigns that name none; "" for none
 	Sinks      map[string]Entry // by name; the router keeps its own copy
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-}
-
-func (o Options) validate() error {
-	if len(o.Sinks) == 0 {
-		return errors.New("sinks: at least one sink is required")
-	}
-	for name, e := range o.Sinks {
-		if e.Sink == nil || e.MaxInFlight < 1 {
-			return fmt.Errorf("sinks.%s: needs a sink and a max_in_flight of at least 1", name)
-		}
-	}
-	if _, ok := o.Sinks[o.Default]; o.Default != "" && !ok {
-		return fmt.Errorf("default_sink: there is no sink %q", o.Default)
-	}
-	return nil
 }
 
 // Router passes each job to the sink of its campaign, measures the call and isolates the daemon from a sink's faults
@@ -70,19 +53,13 @@ type route struct {
 }
 
 // New makes a Router. It performs no I/O and starts nothing.
-func New(opt Options) (*Router, error) {
-	if err := opt.validate(); err != nil {
-		return nil, err
-	}
+func New(opt Options) *Router {
 	r := &Router{fallback: opt.Default, routes: make(map[string]*route, len(opt.Sinks)), log: opt.Logger}
 	m := newMetrics(opt.Registerer)
 	for name, e := range opt.Sinks {
 		r.routes[name] = m.route(name, e)
-		if len(opt.Sinks) == 1 {
-			r.fallback = name
-		}
 	}
-	return r, nil
+	return r
 }
 
 // Resolve returns the name of the configured sink for a campaign's sink ("" for the default one); ok is false if there

@@ -63,30 +63,19 @@ func newRouter(t *testing.T, opt sink.Options) (*sink.Router, *prometheus.Regist
 	t.Helper()
 	reg, out := prometheus.NewRegistry(), &bytes.Buffer{}
 	opt.Registerer, opt.Logger = reg, slog.New(slog.NewTextHandler(out, nil))
-	r, err := sink.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, reg, out
+	return sink.New(opt), reg, out
 }
 
 func entry(s sink.Sink) sink.Entry { return sink.Entry{Sink: s, MaxInFlight: 7} }
 
 func TestResolve(t *testing.T) {
 	ok := entry(answers(delivery.Result{}))
-	tests := []struct {
-		name, fallback, ask, want string
-		sinks                     map[string]sink.Entry
-	}{
-		{"the only one is the default", "", "", "a", map[string]sink.Entry{"a": ok}},
-		{"configured default", "b", "", "b", map[string]sink.Entry{"a": ok, "b": ok}},
-		{"by name", "b", "a", "a", map[string]sink.Entry{"a": ok, "b": ok}},
-		{"several, no default", "", "", "", map[string]sink.Entry{"a": ok, "b": ok}},
-		{"unknown", "", "c", "", map[string]sink.Entry{"a": ok}},
-	}
-	for _, tt := range tests {
+	sinks := map[string]sink.Entry{"a": ok, "b": ok}
+	for _, tt := range []struct{ name, fallback, ask, want string }{
+		{"the default", "b", "", "b"}, {"by name", "b", "a", "a"}, {"no default", "", "", ""}, {"unknown", "b", "c", ""},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, _, _ := newRouter(t, sink.Options{Default: tt.fallback, Sinks: tt.sinks})
+			r, _, _ := newRouter(t, sink.Options{Default: tt.fallback, Sinks: sinks})
 			got, found := r.Resolve(tt.ask)
 			if got != tt.want || found != (tt.want != "") {
 				t.Errorf("Resolve(%q) = %q, %v", tt.ask, got, found)
@@ -95,20 +84,6 @@ func TestResolve(t *testing.T) {
 				t.Errorf("Capacity(%q) = %d, %v", got, n, ok)
 			}
 		})
-	}
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	ok := map[string]sink.Entry{"a": entry(answers(delivery.Result{}))}
-	for want, opt := range map[string]sink.Options{
-		"at least one sink":       {Logger: log, Registerer: reg},
-		`there is no sink "b"`:    {Logger: log, Registerer: reg, Sinks: ok, Default: "b"},
-		"max_in_flight of at lea": {Logger: log, Registerer: reg, Sinks: map[string]sink.Entry{"a": {Sink: answers(delivery.Result{})}}},
-	} {
-		if _, err := sink.New(opt); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
 	}
 }
 

@@ -57,8 +57,7 @@ func opened(t *testing.T, cfg sink.Config) func(*delivery.Job) delivery.Result {
 	log := slog.New(slog.DiscardHandler)
 	entry, err := sink.Open(cfg, sink.Host{Version: "1", Logger: log})
 	noError(t, err)
-	r, err := sink.New(sink.Options{Sinks: map[string]sink.Entry{"a": entry}, Logger: log, Registerer: prometheus.NewRegistry()})
-	noError(t, err)
+	r := sink.New(sink.Options{Sinks: map[string]sink.Entry{"a": entry}, Logger: log, Registerer: prometheus.NewRegistry()})
 	t.Cleanup(func() { _ = r.Close() })
 	return func(j *delivery.Job) delivery.Result { return r.Deliver(context.Background(), "a", j) }
 }
