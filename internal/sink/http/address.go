@@ -84,8 +84,8 @@ func (c *Config) sample() (address string, ok bool) {
 	return actions.ReplaceAllString(u.base, "x"), ok
 }
 
-// addressProblems returns what is wrong with the address.
-func (c *Config) addressProblems() (p base.Problems) {
+// addressProblems adds what is wrong with the address.
+func (c *Config) addressProblems(p *base.Problems) {
 	sample, ok := c.sample()
 	why := httpcall.URLProblem(sample)
 	switch {
@@ -99,45 +99,45 @@ func (c *Config) addressProblems() (p base.Problems) {
 	case why != "":
 		p.Add("url: %s", why)
 	}
-	return p
 }
 
-// guardProblems returns what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
-func (c *Config) guardProblems() (p []string) {
+// guardProblems adds what is wrong with the settings of a sink whose addresses come from jobs, and with the proxy.
+func (c *Config) guardProblems(p *base.Problems) {
+	before := len(*p)
 	if why := httpcall.ProxyProblem(c.Proxy); why != "" {
-		p = append(p, "proxy: "+why)
+		p.Add("proxy: %s", why)
 	}
 	if c.reach() == fixed {
 		if !c.Guard.Equal(guard.Default()) && !c.Guard.Equal(guard.Config{}) {
-			p = append(p, "guard: is for addresses that come from jobs, and the host of url is always the same; remove it")
+			p.Add("guard: is for addresses that come from jobs, and the host of url is always the same; remove it")
 		}
-		return p
+		return
 	}
-	p = append(p, c.Guard.Problems("guard.")...)
+	*p = append(*p, c.Guard.Problems("guard.")...)
 	sample, _ := c.sample()
 	if strings.HasPrefix(sample, "http://") && !c.Guard.AllowHTTP {
-		p = append(p, "url: begins with http://; use https://, or set guard.allow_http and guard.ports")
+		p.Add("url: begins with http://; use https://, or set guard.allow_http and guard.ports")
 	}
 	if httpcall.HasUser(sample) {
-		return append(p, "url: has a user, which an address that is made of a job must not have; use basic")
+		p.Add("url: has a user, which an address that is made of a job must not have; use basic")
+		return
 	}
-	if g, err := guard.New(c.Guard); err == nil && len(p) == 0 && httpcall.URLProblem(sample) == "" {
+	if g, err := guard.New(c.Guard); err == nil && len(*p) == before && httpcall.URLProblem(sample) == "" {
 		u, _ := url.Parse(sample) // which is one
 		if err := g.URL(u); err != nil {
-			p = append(p, "url: "+err.Error())
+			p.Add("url: %s", err)
 		}
 	}
 	if c.Destinations && slices.ContainsFunc(c.Sign.Secrets, signature.Shared) {
-		p = append(p, "sign.secrets: each destination would know the secret of all others; use a key, whsk_…, or give each its own secrets")
+		p.Add("sign.secrets: each destination would know the secret of all others; use a key, whsk_…, or give each its own secrets")
 	}
 	if ways := c.ways(); len(ways) > 0 && !c.ownDomain() {
 		remedy := "let the host end in a domain of your own, such as https://{{ … }}.example.com/, or remove it"
 		if c.Destinations {
 			remedy = "remove it, and give it to those destinations that need it: pacer destination set ID --header"
 		}
-		p = append(p, ways[0]+": would be sent to any host that a job names; "+remedy)
+		p.Add("%s: would be sent to any host that a job names; %s", ways[0], remedy)
 	}
-	return p
 }
 
 // ownDomain reports whether all hosts that jobs can name are in a domain that the configuration names.

@@ -16,11 +16,7 @@ import (
 )
 
 // toward is a job that names where it is sent.
-func toward(address string) *delivery.Job {
-	j := job()
-	j.Headers = []delivery.Header{{Key: "to", Value: []byte(address)}}
-	return j
-}
+func toward(address string) *delivery.Job { return with(typeJSON, `{"a":1}`, "to", address) }
 
 // allowed lets a guarded sink send to a stand-in.
 func allowed(t *testing.T, srv *sinktest.Server) func(*Config) {

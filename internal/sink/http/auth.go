@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/token"
 )
@@ -49,19 +50,21 @@ func (c *Config) authorization() (value string, secrets []string) {
 	return "", nil
 }
 
-// authProblems returns what is wrong with what the sink says of itself.
-func (c *Config) authProblems() (p []string) {
+// authProblems adds what is wrong with what the sink says of itself.
+func (c *Config) authProblems(p *base.Problems) {
 	ways := c.ways()
 	if len(ways) > 1 && (ways[0] != "user and password in url" || ways[1] != "headers.authorization") { // the header counts, as it did
-		p = append(p, ways[len(ways)-1]+": there is "+ways[0]+" as well; use one of them")
+		p.Add("%s: there is %s as well; use one of them", ways[len(ways)-1], ways[0])
 	}
 	if c.Basic != (Basic{}) && (c.Basic.Username == "" || strings.Contains(c.Basic.Username, ":")) {
-		p = append(p, "basic.username: required, without a colon")
+		p.Add("basic.username: required, without a colon")
 	}
 	if !httpguts.ValidHeaderFieldValue(c.Bearer) || len(c.Bearer) > httpcall.MaxHeaderBytes {
-		p = append(p, "bearer: not a token; use one line")
+		p.Add("bearer: not a token; use one line")
 	}
-	return append(p, c.OAuth2.problems()...)
+	if c.OAuth2.used() {
+		c.OAuth2.problems(p)
+	}
 }
 
 // ways returns the settings that say who the sink is.
@@ -90,22 +93,18 @@ func (o *OAuth2) used() bool {
 	return o.TokenURL != "" || o.ClientID != "" || o.ClientSecret != "" || o.Audience != "" || len(o.Scopes) > 0
 }
 
-func (o *OAuth2) problems() (p []string) {
-	if !o.used() {
-		return p
-	}
+func (o *OAuth2) problems(p *base.Problems) {
 	if why := httpcall.URLProblem(o.TokenURL); why != "" {
-		p = append(p, "oauth2.token_url: "+why)
+		p.Add("oauth2.token_url: %s", why)
 	} else if httpcall.HasUser(o.TokenURL) {
-		p = append(p, "oauth2.token_url: has a user; use oauth2.client_id and oauth2.client_secret")
+		p.Add("oauth2.token_url: has a user; use oauth2.client_id and oauth2.client_secret")
 	}
 	if o.ClientID == "" {
-		p = append(p, "oauth2.client_id: required")
+		p.Add("oauth2.client_id: required")
 	}
 	if o.ClientSecret == "" {
-		p = append(p, "oauth2.client_secret: required")
+		p.Add("oauth2.client_secret: required")
 	}
-	return p
 }
 
 // fetchToken gets an access token.

@@ -120,7 +120,7 @@ type compiled struct {
 // compile compiles the configuration, and returns the errors in it. With errors, parts are missing.
 func (c *Config) compile() (m compiled, p base.Problems) {
 	var err error
-	if p = c.addressProblems(); len(p) == 0 {
+	if c.addressProblems(&p); len(p) == 0 {
 		m.form, err = c.form()
 		p.Note(err)
 	}
@@ -130,7 +130,7 @@ func (c *Config) compile() (m compiled, p base.Problems) {
 	if c.Method == http.MethodGet && c.Body != "" {
 		p.Add("body: a GET has none; remove it, or use another method")
 	}
-	if p = append(p, c.guardProblems()...); c.Elsewhere() {
+	if c.guardProblems(&p); c.Elsewhere() {
 		m.guard, _ = guard.New(c.Guard) // its errors are among those of before
 	}
 	m.rules, err = rule.New(c.Options)
@@ -140,7 +140,9 @@ func (c *Config) compile() (m compiled, p base.Problems) {
 			p.Add("sign.secrets: %s", err)
 		}
 	}
-	p = append(append(append(p, c.authProblems()...), c.eventProblems()...), c.Certificates.Problems()...)
+	c.authProblems(&p)
+	c.eventProblems(&p)
+	p = append(p, c.Certificates.Problems()...)
 	if c.SecretsDir != "" && !c.Destinations {
 		p.Add("secrets_dir: is for destinations; set destinations as well, or remove it")
 	}
@@ -150,11 +152,12 @@ func (c *Config) compile() (m compiled, p base.Problems) {
 	if len(c.Headers) > maxHeaders {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}
-	return m, append(p, c.headerProblems()...)
+	c.headerProblems(&p)
+	return m, p
 }
 
-// headerProblems returns the errors in the headers of the requests.
-func (c *Config) headerProblems() (p base.Problems) {
+// headerProblems adds the errors in the headers of the requests.
+func (c *Config) headerProblems(p *base.Problems) {
 	names := slices.Sorted(maps.Keys(c.Headers))
 	for n, name := range names {
 		if i := slices.IndexFunc(names[:n], func(o string) bool { return strings.EqualFold(o, name) }); i >= 0 {
@@ -164,7 +167,6 @@ func (c *Config) headerProblems() (p base.Problems) {
 			p.Add("%s", why)
 		}
 	}
-	return p
 }
 
 // headerProblem returns the error in a header of the requests, beginning with its key; "" if there is none.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/signature"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
@@ -19,25 +18,14 @@ import (
 // table is pacer.destinations, by id.
 type table map[string]*delivery.Destination
 
-func (x table) lookup(id string) *delivery.Destination { return x[id] }
-
 // tableSink is a sink that sends to the rows, on this machine as well.
-func tableSink(t *testing.T, x table, srv *sinktest.Server, change ...func(*Config)) *Sink {
+func tableSink(t *testing.T, x table, srv *sinktest.Server, changes ...func(*Config)) *Sink {
 	t.Helper()
-	cfg := Default()
-	cfg.Destinations = true
-	allowed(t, srv)(cfg)
 	for id, row := range x {
 		row.ID = id
 	}
-	for _, f := range change {
-		f(cfg)
-	}
-	s, err := New(cfg, base.Host{Version: "1", Endpoints: x.lookup})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := newSink(t, "", append([]func(*Config){func(c *Config) { c.Destinations = true }, allowed(t, srv)}, changes...)...)
+	s.Endpoints = func(id string) *delivery.Destination { return x[id] }
 	return s
 }
 

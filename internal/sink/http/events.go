@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
@@ -24,21 +25,20 @@ const (
 	structuredType = "application/cloudevents+json"
 )
 
-// eventProblems returns what is wrong with the settings of CloudEvents.
-func (c *Config) eventProblems() (p []string) {
+// eventProblems adds what is wrong with the settings of CloudEvents.
+func (c *Config) eventProblems(p *base.Problems) {
 	if c.CloudEvents != eventsStructured {
-		return nil
+		return
 	}
 	if c.Body != "" {
-		p = append(p, "cloudevents: structured makes the body; remove body, or use binary")
+		p.Add("cloudevents: structured makes the body; remove body, or use binary")
 	}
 	if c.Method == http.MethodGet {
-		p = append(p, "cloudevents: a GET has no body; use binary, or another method")
+		p.Add("cloudevents: a GET has no body; use binary, or another method")
 	}
 	if c.sets(keyContentType) {
-		p = append(p, "cloudevents: structured has a content type of its own; remove headers.content-type, or use binary")
+		p.Add("cloudevents: structured has a content type of its own; remove headers.content-type, or use binary")
 	}
-	return p
 }
 
 // event makes the request that of a CloudEvent. A record that has an event in its value is sent as it is.
