@@ -3,9 +3,9 @@ package http
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -122,17 +122,16 @@ func structured(attributes map[string]string, job *delivery.Job, media string) (
 // percentEncoded returns the value of an attribute as a header's: what is not printable ASCII, and what would be ambiguous, as
 // percent and two digits for each byte of its UTF-8.
 func percentEncoded(s string) string {
-	const digits = "0123456789ABCDEF"
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
-	if !slices.ContainsFunc([]byte(s), func(c byte) bool { return !plain(c) }) {
+	special := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
+	if !strings.ContainsFunc(s, special) {
 		return s
 	}
 	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; plain(c) {
-			b.WriteByte(c)
+	for _, c := range []byte(s) {
+		if special(rune(c)) {
+			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			b.WriteByte(c)
 		}
 	}
 	return b.String()

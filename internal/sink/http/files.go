@@ -34,9 +34,5 @@ func (s *Sink) build(r *access.Reader) *client {
 		r.Fail(errors.New(p[0]))
 		return nil
 	}
-	made, err := newClient(&c, m, r.TLS("", c.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
-	if err != nil {
-		r.Fail(err)
-	}
-	return made
+	return newClient(&c, m, r.TLS("", c.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
 }

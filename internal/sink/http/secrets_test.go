@@ -3,6 +3,7 @@ package http
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"strings"
 	"testing"
 
@@ -15,7 +16,10 @@ import (
 func TestNoSecretIsTold(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
 		key := c.Header.Get("X-Key")
-		_, query, _ := strings.Cut(c.Path, "?")
+		way, query, _ := strings.Cut(c.Path, "?")
+		if name := path.Base(way); strings.Contains(name, "subscriber") {
+			key = name
+		}
 		c.Begin(302, "X-Auth-Token", "swordfish-1", "Set-Cookie", "sid=swordfish-2", "X-Path", c.Path, "Location", "/"+url.PathEscape(key)+"/"+query)
 		_ = c.Body([]byte(`{"id":"m-7","access_token":"swordfish-3\"x", "Password" : "swordfish-4",` +
 			`"error":"bad key ` + key + `","auth":"` + c.Header.Get("Authorization") + c.Header.Get("Proxy-Authorization") + `","path":"` + c.Path +
@@ -44,7 +48,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		}}, srv, func(c *Config) { c.SecretsDir = dir }),
 	} {
 		j := jobFor("shop-7")
-		j.Headers = toward(srv.URL + "/services/T1-swordfish?token=swordfish-16").Headers
+		j.Headers = toward(srv.URL + "/services/swordfish-of-a-subscriber?token=swordfish-16").Headers
 		res, request, answer := s.Try(t.Context(), j)
 		text := fmt.Sprintf("%s %+v", res.Detail, res.Provider)
 		if name != "an address of a job" { // which a trial shows
