@@ -122,8 +122,9 @@ type Service[P Parts] struct {
 	Plain
 	Host
 	Tokens *token.Source // nil: no access token is needed
-	// Repeats counts the requests that were written once more, since the destination had certainly not processed them.
-	Repeats atomic.Uint64
+	// Repeats counts the requests that were written once more, since the destination had certainly not processed them. Several Services may
+	// share one, which is set before Open.
+	Repeats *atomic.Uint64
 	dialect Dialect[P]
 	current atomic.Pointer[reading[P]]
 	renewal sync.Mutex   // held while they are read again
@@ -142,6 +143,9 @@ const RereadEvery = 10 * time.Second
 // Open reads the files and secrets for the first time. It is called before anything else. An error begins with the key.
 func (s *Service[P]) Open(host Host, d Dialect[P]) error {
 	s.Host, s.dialect = host, d
+	if s.Repeats == nil {
+		s.Repeats = new(atomic.Uint64)
+	}
 	first, err := s.read()
 	if err != nil {
 		return err
@@ -239,14 +243,11 @@ func (s *Service[P]) Reread() (changed bool) {
 func (s *Service[P]) Fetches() bool { return s.dialect.Fetch != nil }
 
 // Instrument registers the counter of repeats.
-func (s *Service[P]) Instrument(reg prometheus.Registerer) { CountResent(reg, s.Repeats.Load) }
-
-// CountResent registers the counter of the requests of a sink that were written once more.
-func CountResent(reg prometheus.Registerer, n func() uint64) {
+func (s *Service[P]) Instrument(reg prometheus.Registerer) {
 	promauto.With(reg).NewCounterFunc(prometheus.CounterOpts{
 		Name: "pacer_sink_resent_total",
 		Help: "Requests that a sink wrote once more, since the destination had certainly not processed them.",
-	}, func() float64 { return float64(n()) })
+	}, func() float64 { return float64(s.Repeats.Load()) })
 }
 
 // Close closes idle connections.

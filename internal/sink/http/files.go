@@ -34,5 +34,5 @@ func (s *Sink) build(r *access.Reader) *client {
 		r.Fail(errors.New(p[0]))
 		return nil
 	}
-	return newClient(&c, m, r.TLS("", c.Certificates), httpcall.Options{Version: s.Version, Resent: &s.Repeats})
+	return newClient(&c, m, r.TLS("", c.Certificates), httpcall.Options{Version: s.Version, Resent: s.Repeats})
 }

@@ -23,7 +23,7 @@ type Sink struct {
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) { return NewLike(nil, c, host) }
 
-// NewLike makes a Sink that uses the access token of another one with the same credentials.
+// NewLike makes a Sink that shares the access token, and the counter of repeats, of another one with the same credentials.
 func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
 	s := &Sink{config: c, endpoints: newEndpoints()}
 	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build}
@@ -32,7 +32,7 @@ func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
 		return res
 	}
 	if like != nil {
-		s.Tokens = like.Tokens
+		s.Tokens, s.Repeats = like.Tokens, like.Repeats
 	} else if c.OAuth2.TokenURL != "" {
 		d.Fetch = s.fetchToken
 	}

@@ -54,7 +54,7 @@ func NewSink[P Parts](host base.Host, d Dialect[P]) (*Sink[P], error) {
 	s := &Sink[P]{dialect: d}
 	of := base.Dialect[P]{Secrets: d.Limits.Secrets, Attempt: s.attempt}
 	of.Build = func(r *access.Reader) P {
-		return d.Build(r, Options{Version: s.Version, MaxInFlight: d.Limits.MaxInFlight, Timeout: d.Limits.Timeout, Resent: &s.Repeats})
+		return d.Build(r, Options{Version: s.Version, MaxInFlight: d.Limits.MaxInFlight, Timeout: d.Limits.Timeout, Resent: s.Repeats})
 	}
 	if d.Fetch != nil {
 		of.Fetch = func(ctx context.Context) (token.Token, error) { return d.Fetch(ctx, s.Now()) }

@@ -62,7 +62,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	open := func(key, address string, secure *tls.Config) *httpcall.Client {
 		client, err := httpcall.New(httpcall.Options{
 			URL: address, Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout, MaxConnAge: httpcall.ConnAge,
-			TLS: secure, Secrets: []string{p.bearer}, Resent: &s.Repeats,
+			TLS: secure, Secrets: []string{p.bearer}, Resent: s.Repeats,
 		})
 		if err != nil {
 			r.Fail(fmt.Errorf("%s: %w", key, err))

@@ -5,7 +5,6 @@ package steps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	nethttp "net/http"
 	"slices"
@@ -339,21 +338,13 @@ func (s *Sink) Reread() (changed bool) {
 	return changed
 }
 
-// Instrument registers the counter of requests that were written once more.
-func (s *Sink) Instrument(reg prometheus.Registerer) {
-	base.CountResent(reg, func() (n uint64) {
-		for _, h := range s.calls {
-			n += h.Repeats.Load()
-		}
-		return n
-	})
-}
+// Instrument registers the counter of requests that were written once more, which all calls share.
+func (s *Sink) Instrument(reg prometheus.Registerer) { s.calls[0].Instrument(reg) }
 
 // Close closes idle connections.
 func (s *Sink) Close() error {
-	var errs []error
 	for _, h := range s.calls {
-		errs = append(errs, h.Close())
+		_ = h.Close() // is always nil
 	}
-	return errors.Join(errs...)
+	return nil
 }
