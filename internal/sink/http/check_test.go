@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -102,6 +103,12 @@ func TestReachRow(t *testing.T) {
 	}
 	if srv.Connections() == 0 {
 		t.Error("nothing was dialled")
+	}
+	s = tableSink(t, table{}, srv, func(c *Config) { c.Guard = guard.Default() })
+	names := among(s, map[string][]string{"loopback.test": {"127.0.0.1"}})
+	err := s.ReachRow(t.Context(), &delivery.Destination{ID: "shop-7", URL: "https://loopback.test/"})
+	if err == nil || !strings.HasPrefix(err.Error(), "url: refused by the sink's guard: loopback.test, which is 127.0.0.1,") || len(names.Dialled()) > 0 {
+		t.Errorf("%v, dialled %v", err, names.Dialled())
 	}
 }
 
