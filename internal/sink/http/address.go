@@ -1,6 +1,7 @@
 package http
 
 import (
+	"errors"
 	"net/url"
 	"regexp"
 	"slices"
@@ -156,16 +157,16 @@ func (c *Config) ownDomain() bool {
 }
 
 // place returns the address that is made of a job. If the path is a template, it is left out.
-func (f *form) place(j *render.Job) (u *url.URL, problem string) {
+func (f *form) place(j *render.Job) (*url.URL, error) {
 	text, err := f.base.Text(j, maxURL)
 	if err != nil {
-		return nil, err.Error()
+		return nil, err
 	}
-	u, err = url.Parse(text)
+	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || u.Fragment != "" || strings.Contains(text, "#") {
-		return nil, "url: the template makes no URL"
+		return nil, errors.New("url: the template makes no URL")
 	}
-	return u, ""
+	return u, nil
 }
 
 // Destinations implements base.Sink.
@@ -183,8 +184,8 @@ func (s *Sink) destination(job *delivery.Job) string {
 	if c.reach != byJob {
 		return ""
 	}
-	u, problem := c.form.place(render.NewQuick(job))
-	if problem != "" || u.Host == "" {
+	u, err := c.form.place(render.NewQuick(job))
+	if err != nil || u.Host == "" {
 		return ""
 	}
 	return httpcall.DestinationOf(u)

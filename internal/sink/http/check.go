@@ -52,9 +52,9 @@ func (s *Sink) ReachRow(ctx context.Context, row *delivery.Destination) error {
 }
 
 func (s *Sink) row(row *delivery.Destination) (*client, error) {
-	c, fault := s.Now().to(row)
-	if fault != "" {
-		return nil, errors.New(fault)
+	c, err := s.Now().to(row)
+	if err != nil {
+		return nil, err
 	}
 	if detail, refused := guard.Refused(c.Options.Guard.URL(c.target)); refused {
 		return nil, errors.New("url: " + detail)

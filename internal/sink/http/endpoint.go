@@ -1,6 +1,8 @@
 package http
 
 import (
+	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -54,18 +56,19 @@ func (s *Sink) made(common *client, row *delivery.Destination, now time.Time) *e
 func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endpoint {
 	e := &endpoint{row: row, common: common, readAt: now}
 	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
-	if e.client, e.fault = common.to(row); e.fault != "" {
-		e.fault = "destination " + row.ID + ": " + e.fault
+	var err error
+	if e.client, err = common.to(row); err != nil {
+		e.fault = "destination " + row.ID + ": " + err.Error()
 	}
 	return e
 }
 
-// to returns the client for a row, or why there is none: the settings are wrong, and no job is to blame.
-func (c *client) to(row *delivery.Destination) (to *client, fault string) {
+// to returns the client for a row. An error begins with the column: the settings are wrong, and no job is to blame.
+func (c *client) to(row *delivery.Destination) (*client, error) {
 	cfg := c.config
 	target, err := url.Parse(row.URL)
 	if err != nil || target.Host == "" || target.Fragment != "" {
-		return nil, "url: not a URL"
+		return nil, errors.New("url: not a URL")
 	}
 	next := *c
 	next.target, next.fixed = target, slices.Clone(c.fixed)
@@ -73,10 +76,10 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 	for _, h := range row.Headers {
 		value, err := resolve(cfg.SecretsDir, row.ID, h.Value)
 		if err != nil {
-			return nil, "headers." + h.Name + ": " + err.Error()
+			return nil, fmt.Errorf("headers.%s: %w", h.Name, err)
 		}
 		if why := headerProblem(h.Name, value, len(row.Secrets) > 0 || c.signer != nil); why != "" {
-			return nil, why
+			return nil, errors.New(why)
 		}
 		if isReference(h.Value) {
 			hidden = append(append(hidden, strings.Fields(value)...), value)
@@ -87,16 +90,16 @@ func (c *client) to(row *delivery.Destination) (to *client, fault string) {
 		secrets := make([]string, len(row.Secrets))
 		for i, reference := range row.Secrets {
 			if secrets[i], err = resolve(cfg.SecretsDir, row.ID, reference); err != nil {
-				return nil, "secrets: " + err.Error()
+				return nil, fmt.Errorf("secrets: %w", err)
 			}
 		}
 		if next.signer, err = signature.New(secrets); err != nil {
-			return nil, "secrets: " + err.Error()
+			return nil, fmt.Errorf("secrets: %w", err)
 		}
 		hidden = append(hidden, secrets...)
 	}
 	next.secrets = httpcall.Scrubber(hidden)
-	return &next, ""
+	return &next, nil
 }
 
 // endpoint returns the client for the destination that a job names. Without one, the result says what is wrong, and that no job

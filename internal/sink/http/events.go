@@ -3,6 +3,7 @@ package http
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -42,59 +43,57 @@ func (c *Config) eventProblems(p *base.Problems) {
 }
 
 // event makes the request that of a CloudEvent. A record that has an event in its value is sent as it is.
-func (c *client) event(r *httpcall.Request, job *delivery.Job) (problem string) {
+func (c *client) event(r *httpcall.Request, job *delivery.Job) error {
 	media, _, _ := mime.ParseMediaType(job.ContentType)
 	if media == structuredType {
-		return ""
+		return nil
 	}
-	attributes, problem := eventOf(job)
-	if problem != "" {
-		return problem
+	attributes, err := eventOf(job)
+	if err != nil {
+		return err
 	}
 	key := func(name string) string { return http.CanonicalHeaderKey("ce-" + name) }
 	binary := c.config.CloudEvents == eventsBinary
 	for _, name := range [...]string{"source", "type"} { // which pacer cannot know
 		if attributes[name] == "" && (!binary || r.Header[key(name)] == nil) {
-			return "cloudevents: the record has no header " + eventHeader + name
+			return fmt.Errorf("cloudevents: the record has no header %s%s", eventHeader, name)
 		}
 	}
 	if binary {
 		for name, value := range attributes {
 			r.Header[key(name)] = []string{percentEncoded(value)}
 		}
-		return ""
-	}
-	if r.Body, problem = structured(attributes, job, media); problem != "" {
-		return problem
+		return nil
 	}
 	r.Header[keyContentType] = []string{structuredType}
-	return ""
+	r.Body, err = structured(attributes, job, media)
+	return err
 }
 
 // eventOf returns the attributes of a job's event: those of its record that are not empty, the last of each name.
-func eventOf(job *delivery.Job) (attributes map[string]string, problem string) {
-	attributes = map[string]string{"specversion": "1.0", "id": job.ID}
+func eventOf(job *delivery.Job) (map[string]string, error) {
+	attributes := map[string]string{"specversion": "1.0", "id": job.ID}
 	for _, h := range job.Headers {
 		name, is := strings.CutPrefix(h.Key, eventHeader)
 		if !is || name == "datacontenttype" || len(h.Value) == 0 { // the type is content-type
 			continue
 		}
 		if name == "" || name == "data" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-			return nil, "cloudevents: a header of the record begins with ce_, and is not the name of an attribute"
+			return nil, errors.New("cloudevents: a header of the record begins with ce_, and is not the name of an attribute")
 		}
 		if !utf8.Valid(h.Value) || len(h.Value) > httpcall.MaxHeaderBytes {
-			return nil, "cloudevents: the header " + eventHeader + name + " is not text, or is too long"
+			return nil, fmt.Errorf("cloudevents: the header %s%s is not text, or is too long", eventHeader, name)
 		}
 		attributes[name] = string(h.Value)
 	}
 	if attributes["specversion"] != "1.0" {
-		return nil, "cloudevents: the record's ce_specversion is not 1.0"
+		return nil, errors.New("cloudevents: the record's ce_specversion is not 1.0")
 	}
-	return attributes, ""
+	return attributes, nil
 }
 
 // structured returns an event as JSON: with data as JSON, or as text, or in base64, by the content type.
-func structured(attributes map[string]string, job *delivery.Job, media string) (body []byte, problem string) {
+func structured(attributes map[string]string, job *delivery.Job, media string) ([]byte, error) {
 	event := make(map[string]any, len(attributes)+2)
 	for name, value := range attributes {
 		event[name] = value
@@ -107,7 +106,7 @@ func structured(attributes map[string]string, job *delivery.Job, media string) (
 	case len(job.Payload) == 0:
 	case strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"):
 		if !json.Valid(job.Payload) {
-			return nil, "cloudevents: the payload is not JSON, which its content type says"
+			return nil, errors.New("cloudevents: the payload is not JSON, which its content type says")
 		}
 		event["data"] = json.RawMessage(job.Payload)
 	case strings.HasPrefix(media, "text/") && utf8.Valid(job.Payload):
@@ -115,8 +114,7 @@ func structured(attributes map[string]string, job *delivery.Job, media string) (
 	default:
 		event["data_base64"] = base64.StdEncoding.EncodeToString(job.Payload)
 	}
-	body, _ = json.Marshal(event) // of texts and valid JSON
-	return body, ""
+	return json.Marshal(event)
 }
 
 // percentEncoded returns the value of an attribute as a header's: what is not printable ASCII, and what would be ambiguous, as

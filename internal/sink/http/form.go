@@ -2,6 +2,7 @@ package http
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -100,78 +101,78 @@ func (f *form) texts() (list []string) {
 	return list
 }
 
-// fill makes the parts of a job's request. The problem says why that cannot be done, now or ever.
-func (f *form) fill(r *httpcall.Request, job *delivery.Job, now time.Time) (problem string) {
+// fill makes the parts of a job's request. An error says why that cannot be done, now or ever.
+func (f *form) fill(r *httpcall.Request, job *delivery.Job, now time.Time) error {
 	j := render.NewJob(job, now)
 	if f.method != nil {
 		method, err := f.method.Text(j, httpcall.MaxHeaderBytes)
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if !slices.Contains(methods, method) {
-			return "method: the template makes a method that is not available; " + useMethod
+			return errors.New("method: the template makes a method that is not available; " + useMethod)
 		}
 		r.Method = method
 	}
 	if f.base != nil {
-		u, problem := f.place(j)
-		if problem != "" {
-			return problem
+		u, err := f.place(j)
+		if err != nil {
+			return err
 		}
 		r.URL = u
 	}
 	if f.path != nil {
-		if problem = f.address(r, j); problem != "" {
-			return problem
+		if err := f.address(r, j); err != nil {
+			return err
 		}
 	}
 	for i := range f.headers {
 		h := &f.headers[i]
 		value, err := h.value.Text(j, httpcall.MaxHeaderBytes)
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if !httpguts.ValidHeaderFieldValue(value) {
-			return "headers." + h.name + ": the template makes a value with control characters"
+			return fmt.Errorf("headers.%s: the template makes a value with control characters", h.name)
 		}
 		r.Header[h.name] = []string{strings.Trim(value, " \t")}
 	}
 	if f.body != nil {
 		body, err := f.body.Append(nil, j, render.BodyLimit(job))
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		r.Body = body
 	}
-	return ""
+	return nil
 }
 
 // address makes the path and the query. Values are escaped, so that a job cannot add a segment or a parameter; it could only
 // go up, by two dots.
-func (f *form) address(r *httpcall.Request, j *render.Job) (problem string) {
+func (f *form) address(r *httpcall.Request, j *render.Job) error {
 	path, err := f.path.Text(j, maxURL)
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	u, err := url.Parse(path)
 	if err != nil || u.Host != "" || u.RawQuery != "" {
-		return "url: the template makes a path that is not one of a URL"
+		return errors.New("url: the template makes a path that is not one of a URL")
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
 		if segment == "." || segment == ".." {
-			return "url: the template makes a path with a segment " + segment
+			return fmt.Errorf("url: the template makes a path with a segment %s", segment)
 		}
 	}
 	target := *r.URL
 	target.Path, target.RawPath = u.Path, u.RawPath
 	if f.query != nil {
 		if target.RawQuery, err = f.query.Text(j, maxURL); err != nil {
-			return err.Error()
+			return err
 		}
 		if strings.ContainsFunc(target.RawQuery, func(c rune) bool { return c <= ' ' || c == '#' || c >= 0x7f }) {
-			return "url: the template makes a query that is not one of a URL"
+			return errors.New("url: the template makes a query that is not one of a URL")
 		}
 	}
 	r.URL = &target
-	return ""
+	return nil
 }

@@ -65,9 +65,9 @@ func (s *Sink) Ask(ctx context.Context, job *delivery.Job, vars map[string]any, 
 func (c *client) deliver(
 	ctx context.Context, job *delivery.Job, held *token.Current, vars map[string]any, shown *base.Exchange,
 ) (res delivery.Result, answer *rule.Answer) {
-	r, problem := c.request(job, held)
-	if problem != "" {
-		return delivery.Result{Class: delivery.Permanent, Detail: problem}, nil
+	r, err := c.request(job, held)
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}, nil
 	}
 	r.Secrets, r.Hides, r.Shown = c.secrets, c.hides, shown
 	r.Drain = c.rules == nil || !c.rules.NeedsBody()

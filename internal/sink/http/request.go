@@ -3,6 +3,7 @@ package http
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -114,12 +115,12 @@ func spelling(name string) string {
 }
 
 // request makes the job's request, with one array for all values of its headers, so that a delivery makes few allocations. For a job
-// whose metadata cannot be written as headers it returns the problem instead: the job can never be delivered, and net/http's own error
-// would look like a failure to connect. That problem, and all others, are those of the job, now and ever.
-func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, problem string) {
+// whose metadata cannot be written as headers it returns an error: the job can never be delivered, and net/http's own error would look like
+// a failure to connect. That error, and all others, are about the job, now and ever.
+func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, err error) {
 	contentType := cmp.Or(job.ContentType, defaultContentType)
 	if !httpguts.ValidHeaderFieldValue(contentType) || len(contentType) > httpcall.MaxHeaderBytes {
-		return r, "content-type cannot be sent as an HTTP header: it has control characters or is too long"
+		return r, errors.New("content-type cannot be sent as an HTTP header: it has control characters or is too long")
 	}
 	// The destination gets the number of this attempt, from 1 on; job.Attempt counts the attempts before it.
 	id := job.ID
@@ -155,16 +156,16 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 	}
 	r = httpcall.Request{Method: cmp.Or(c.config.Method, http.MethodPost), URL: c.target, Header: header, Body: job.Payload}
 	if c.form != nil {
-		if problem = c.form.fill(&r, job, time.Now()); problem != "" {
-			return r, problem
+		if err := c.form.fill(&r, job, time.Now()); err != nil {
+			return r, err
 		}
 	}
 	for _, f := range c.fixed {
 		header[f.name] = f.values
 	}
 	if c.config.CloudEvents != "" {
-		if problem = c.event(&r, job); problem != "" {
-			return r, problem
+		if err := c.event(&r, job); err != nil {
+			return r, err
 		}
 	}
 	if held != nil {
@@ -178,7 +179,7 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 		header[keyTimestamp] = []string{timestamp}
 		header[keySignature] = []string{c.signer.Sign(header[keyWebhookID][0], timestamp, r.Body)}
 	}
-	return r, ""
+	return r, nil
 }
 
 // hides reports whether the value of a header is that of a setting.
