@@ -203,7 +203,7 @@ func deliverOne(t *testing.T, cfg *Config, job *delivery.Job) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := sink.New(sink.Options{Sinks: entries, Logger: log, Registerer: prometheus.NewRegistry()})
+	r := sink.New(sink.Options{Default: cfg.DefaultSink, Sinks: entries, Logger: log, Registerer: prometheus.NewRegistry()})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
