@@ -26,7 +26,8 @@ import (
 var plays = map[string]play{
 	"apns":         apnsPlay,
 	"fcm":          fcmPlay,
-	"hms":          hmsPlay,
+	"hms":          hmsPlay(false),
+	"hms, secret":  hmsPlay(true),
 	"http":         httpPlay(sinktest.Plain),
 	"http, by TLS": httpPlay(sinktest.TLS),
 	"http, by h2":  httpPlay(sinktest.HTTP2),
@@ -53,6 +54,10 @@ func jobOf(recipient, payload string, headers ...string) *delivery.Job {
 }
 
 var apnsPlay = play{
+	wrong: func(t *testing.T) changes {
+		other := sinktest.StartAPNs(t, nil)
+		return changes{"auth_key_file: HTTP 403 ": set("AuthKeyFile", other.KeyFile), "url: ": set("CAFile", other.CAFile)}
+	},
 	acts: []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttlesIt, distrusts, hangs, resets, babbles, trickles, echoes},
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		var a *sinktest.APNs
@@ -89,9 +94,11 @@ func jobOfFCM(recipient string) *delivery.Job {
 
 var actsOfFCM = []act{takes, rejects, refuses, refusesLate, fails, failsFor7s, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes}
 
+type changes = map[string]func(sink.Config)
+
 // ofFCM plays Firebase Cloud Messaging, and RuStore, which speaks its language but has no codes of its own. The configuration has a secret.
-func ofFCM(acts []act, coded bool, config func(*sinktest.FCM) (c sink.Config, secret string)) play {
-	return play{acts: acts, start: func(t *testing.T, treat func(string, int) act) stage {
+func ofFCM(acts []act, coded bool, wrong func(*testing.T) changes, config func(*sinktest.FCM) (c sink.Config, secret string)) play {
+	return play{acts: acts, wrong: wrong, start: func(t *testing.T, treat func(string, int) act) stage {
 		var f *sinktest.FCM
 		fail := func(status int, said, code string, header ...string) func(*sinktest.Call) {
 			if !coded {
@@ -116,44 +123,67 @@ func ofFCM(acts []act, coded bool, config func(*sinktest.FCM) (c sink.Config, se
 	}}
 }
 
-var fcmPlay = ofFCM(append(actsOfFCM, throttlesIt), true, func(f *sinktest.FCM) (sink.Config, string) {
+func wrongForFCM(t *testing.T) changes {
+	return changes{"project: HTTP 404": set("Project", "another"), "service_account_file: ": set("KeyFile", sinktest.StartFCM(t, nil).KeyFile)}
+}
+
+var fcmPlay = ofFCM(append(actsOfFCM, throttlesIt), true, wrongForFCM, func(f *sinktest.FCM) (sink.Config, string) {
 	c := fcm.Default()
 	c.URL, c.CAFile, c.KeyFile = f.URL, f.CAFile, f.KeyFile
 	return c, "ya29.token"
 })
 
-var rustorePlay = ofFCM(actsOfFCM, false, func(f *sinktest.FCM) (sink.Config, string) {
+func wrongForRuStore(*testing.T) changes {
+	return changes{"bearer: HTTP 401": set("Bearer", "opensesame")}
+}
+
+var rustorePlay = ofFCM(actsOfFCM, false, wrongForRuStore, func(f *sinktest.FCM) (sink.Config, string) {
 	c := rustore.Default()
 	c.URL, c.CAFile, c.Project, c.Bearer = f.URL, f.CAFile, f.Project, f.Give()
 	return c, c.Bearer
 })
 
-var hmsPlay = play{
-	acts: []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
-	start: func(t *testing.T, treat func(string, int) act) stage {
-		var h *sinktest.HMS
-		say := func(status int, code, msg string) func(*sinktest.Call) {
-			return func(c *sinktest.Call) { h.Say(c, status, code, msg) }
-		}
-		says := table{
-			rejects:   say(200, "80300007", `{"failure":1,"illegalTokens":{"invalidToken":["x"]}}`),
-			refuses:   say(400, "80100003", "Illegal payload, badge addNum value ranges from 1 to 99"),
-			fails:     say(500, "81000001", "Internal error"),
-			throttles: answer(503, "Retry-After", "90"),
-			distrusts: say(200, "80300002", "No permission to send message to these tmIDs"),
-		}
-		h = sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, n int) bool {
-			return says.treat(c, treat(recipient, n), `{"code":"80000000","msg":"Success","requestId":"r-1"`)
-		})
-		c := hms.Default()
-		c.URL, c.CAFile, c.KeyFile, c.TokenURL = h.URL, h.CAFile, h.KeyFile, h.TokenURL()
-		return stage{
-			config: c, received: h.Received, secrets: []string{"eyJ"},
-			job: func(recipient string) *delivery.Job {
-				return jobOf(recipient, `{"payload":{"notification":{"title":"hello"}},"target":{"token":["`+recipient+`"]}}`)
-			},
-		}
-	},
+// hmsPlay has the key of a service account, or the secret of an app.
+func hmsPlay(bySecret bool) play {
+	return play{
+		wrong: func(*testing.T) changes {
+			if bySecret {
+				return changes{"token_url: HTTP 400 ": set("ClientSecret", "opensesame is not the secret")}
+			}
+			return changes{
+				"project: HTTP 404":      set("Project", "another"),
+				"service_account_file: ": set("TokenURL", "https://elsewhere.example"), // whom the token is for
+			}
+		},
+		acts: []act{takes, rejects, refuses, fails, throttles, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
+		start: func(t *testing.T, treat func(string, int) act) stage {
+			var h *sinktest.HMS
+			say := func(status int, code, msg string) func(*sinktest.Call) {
+				return func(c *sinktest.Call) { h.Say(c, status, code, msg) }
+			}
+			says := table{
+				rejects:   say(200, "80300007", `{"failure":1,"illegalTokens":{"invalidToken":["x"]}}`),
+				refuses:   say(400, "80100003", "Illegal payload, badge addNum value ranges from 1 to 99"),
+				fails:     say(500, "81000001", "Internal error"),
+				throttles: answer(503, "Retry-After", "90"),
+				distrusts: say(200, "80300002", "No permission to send message to these tmIDs"),
+			}
+			h = sinktest.StartHMS(t, func(c *sinktest.Call, recipient string, n int) bool {
+				return says.treat(c, treat(recipient, n), `{"code":"80000000","msg":"Success","requestId":"r-1"`)
+			})
+			c := hms.Default()
+			c.URL, c.CAFile, c.TokenURL = h.URL, h.CAFile, h.TokenURL()
+			if c.KeyFile = h.KeyFile; bySecret {
+				c.KeyFile, c.Project, c.ClientID, c.ClientSecret = "", h.Project, "100", h.Secret
+			}
+			return stage{
+				config: c, received: h.Received, secrets: []string{"eyJ", "CgB6e3x9", h.Secret},
+				job: func(recipient string) *delivery.Job {
+					return jobOf(recipient, `{"payload":{"notification":{"title":"hello"}},"target":{"token":["`+recipient+`"]}}`)
+				},
+			}
+		},
+	}
 }
 
 // ofHTTP is what destinations of no protocol but HTTP say.
@@ -259,6 +289,9 @@ var smevActs = []act{takes, refuses, fails, failsFor7s, throttles, distrusts, ha
 func smevPlay(protocol string) play {
 	return play{
 		acts: smevActs, many: 25, // for each protocol
+		wrong: func(*testing.T) changes {
+			return changes{"it_system: ": set("ITSystem", "another")}
+		},
 		start: func(t *testing.T, treat func(string, int) act) stage {
 			received := newTally()
 			var a *sinktest.Adapter
@@ -335,6 +368,9 @@ var smtpPlay = play{
 }
 
 var telegramPlay = play{
+	wrong: func(*testing.T) changes {
+		return changes{"token: code 401 Unauth": set("Token", "1:aaaaaaaaaaaaa")}
+	},
 	acts: []act{takes, rejects, refuses, fails, throttlesIt, distrusts, hangs, resets, babbles, trickles, mumbles, echoes},
 	start: func(t *testing.T, treat func(string, int) act) stage {
 		var g *sinktest.Telegram

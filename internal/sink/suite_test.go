@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	nethttp "net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,6 +104,8 @@ type play struct {
 	waits   map[act]time.Duration // where the protocol cannot say how long: what the sink waits instead
 	setting string                // begins the error of a check when no server listens, if not with url
 	longest time.Duration         // that the timeout may be, if not any
+	// wrong returns settings that are wrong, by what begins the error of a check.
+	wrong func(t *testing.T) map[string]func(sink.Config)
 	// divert sets the address of a configuration that is not in its URL.
 	divert func(c sink.Config, addr string)
 }
@@ -213,17 +217,21 @@ func (p play) check(t *testing.T, a act) {
 	}
 }
 
-// TestSuiteCheck: a check reaches the destination and delivers nothing. If no server listens, it names the setting, and a delivery writes
-// nothing.
+// TestSuiteCheck: a check reaches the destination and delivers nothing. It names the setting that is wrong, also if no server listens; a
+// delivery then writes nothing.
 func TestSuiteCheck(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
-		s := p.set(t, 20*time.Second, func(recipient string, _ int) act {
-			if recipient != "pacer-check" { // whose message is to be validated, and no more
-				t.Errorf("%q was sent something", recipient)
+		unreachable := cmp.Or(p.setting, "url: cannot connect: ")
+		changes := map[string]func(sink.Config){"": func(sink.Config) {}, unreachable: p.nobody}
+		if p.wrong != nil {
+			maps.Copy(changes, p.wrong(t))
+		}
+		for want, change := range changes {
+			s := p.set(t, 5*time.Second, func(recipient string, _ int) act { t.Errorf("%q was sent something", recipient); return takes })
+			if want != unreachable {
+				p.shorten(s.config, 20*time.Second)
 			}
-			return takes
-		})
-		check := func(want string) {
+			change(s.config)
 			e, err := sink.Open(s.config, host)
 			if err != nil {
 				t.Fatal(err)
@@ -233,21 +241,17 @@ func TestSuiteCheck(t *testing.T) {
 			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
-			for _, secret := range s.secrets {
+			for _, secret := range append(s.secrets, "opensesame") {
 				if err != nil && strings.Contains(err.Error(), secret) {
 					t.Errorf("%q is in %q", secret, err)
 				}
 			}
-		}
-		check("")
-		p.nobody(s.config)
-		p.shorten(s.config, 5*time.Second)
-		check(cmp.Or(p.setting, "url: cannot connect: "))
-		if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
-			t.Errorf("%+v", res)
-		}
-		if n := s.received("anna"); n > 0 {
-			t.Errorf("%d were received", n)
+			if want != unreachable {
+				continue
+			}
+			if res := s.open(t).Deliver(t.Context(), "a", s.job("anna")); res.Class != delivery.Unreachable || res.Detail == "" {
+				t.Errorf("%+v", res)
+			}
 		}
 	})
 }
@@ -401,7 +405,16 @@ func misbehave(c *sinktest.Call, how act, took ...string) bool {
 		_ = c.Body([]byte("<html>Welcome</html>"))
 		c.End()
 	default:
-		return false
+		answer := strings.SplitN(string(how), "|", 3) // see says
+		status, err := strconv.Atoi(answer[0])
+		if err != nil {
+			return false
+		}
+		var header []string
+		if after := answer[1]; after != "" {
+			header = []string{"Retry-After", after}
+		}
+		c.JSON(status, answer[2], header...)
 	}
 	return true
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -312,51 +311,6 @@ func TestConnectionsThatEnd(t *testing.T) {
 	}
 }
 
-func TestClassify(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	for _, tt := range []struct {
-		status int
-		reason string
-		byJob  bool
-		want   delivery.ResultClass
-		scope  delivery.Scope
-	}{
-		{200, "", false, delivery.Delivered, 0},
-		{410, "Unregistered", false, delivery.Rejected, 0},
-		{410, "ExpiredToken", false, delivery.Rejected, 0},
-		{410, "", false, delivery.Rejected, 0},
-		{400, "BadDeviceToken", false, delivery.Permanent, 0},
-		{400, "DeviceTokenNotForTopic", false, delivery.Permanent, 0},
-		{413, "PayloadTooLarge", false, delivery.Permanent, 0},
-		{400, "BadCollapseId", false, delivery.Permanent, 0},
-		{400, "BadTopic", false, delivery.Misconfigured, 0},
-		{400, "BadTopic", true, delivery.Permanent, 0},
-		{400, "InvalidPushType", true, delivery.Permanent, 0},
-		{400, "TopicDisallowed", false, delivery.Misconfigured, 0},
-		{403, "InvalidProviderToken", true, delivery.Misconfigured, 0},
-		{403, "ExpiredProviderToken", false, delivery.Misconfigured, 0},
-		{403, "BadCertificateEnvironment", false, delivery.Misconfigured, 0},
-		{404, "BadPath", false, delivery.Misconfigured, 0},
-		{405, "MethodNotAllowed", false, delivery.Misconfigured, 0},
-		{429, "TooManyRequests", false, delivery.Throttled, delivery.ScopeRecipient},
-		{429, "TooManyProviderTokenUpdates", false, delivery.Unreachable, 0},
-		{400, "IdleTimeout", false, delivery.Unreachable, 0},
-		{503, "Shutdown", false, delivery.Unreachable, 0},
-		{503, "ServiceUnavailable", false, delivery.Temporary, 0},
-		{500, "InternalServerError", false, delivery.Temporary, 0},
-		{418, "", false, delivery.Misconfigured, 0},
-	} {
-		a := httpcall.Answer{Status: tt.status, Header: http.Header{}, Body: fmt.Appendf(nil, `{"reason":%q,"timestamp":1600000000000}`, tt.reason), Whole: true}
-		res := classify(a, func(string) bool { return tt.byJob }, now)
-		if res.Class != tt.want || res.Scope != tt.scope || (res.RetryAfter > 0) != (tt.want == delivery.Throttled) {
-			t.Errorf("%d %s: %+v", tt.status, tt.reason, res)
-		}
-		if tt.reason != "" && (res.Provider.Code != tt.reason || res.Provider.GoneSince.IsZero() == (tt.want == delivery.Rejected)) {
-			t.Errorf("%d %s: %+v", tt.status, tt.reason, res.Provider)
-		}
-	}
-}
-
 // TestNotANotification: what cannot be sent is refused before, and nothing of it is told.
 func TestNotANotification(t *testing.T) {
 	t.Parallel()
@@ -374,44 +328,15 @@ func TestNotANotification(t *testing.T) {
 	}
 }
 
-// TestCheck names the setting, and delivers nothing.
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	a, other := sinktest.StartAPNs(t, nil), sinktest.StartAPNs(t, nil)
-	sinktest.Checks(t, func(change func(*Config)) *httpcall.Sink[parts] { return open(t, a, change) }, map[string]func(*Config){
-		"":                         func(*Config) {},
-		"auth_key_file: HTTP 403 ": func(c *Config) { c.AuthKeyFile = other.KeyFile },
-		"url: ":                    func(c *Config) { c.CAFile = other.CAFile },
-	})
-	if len(a.Headers()) != 0 {
-		t.Error("a check was delivered")
-	}
-}
-
-func TestProblems(t *testing.T) {
-	good := func() *Config {
-		c := Default()
-		c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = "x", "K", "T", "t"
-		return c
-	}
-	sinktest.Problems(t, good, map[string]func(*Config){
-		"url: must begin with htt": func(c *Config) { c.URL = "http://a" },
-		"auth_key_file: required":  func(c *Config) { c.AuthKeyFile = "" },
-		"cert_file: goes not":      func(c *Config) { c.CertFile, c.KeyFile = "x", "y" },
-		"cert_file: goes together": func(c *Config) { c.AuthKeyFile, c.CertFile = "", "x" },
-		"key_id: required":         func(c *Config) { c.KeyID = "" },
-		"topic: required":          func(c *Config) { c.Topic = "" },
-		"token: ":                  func(c *Config) { c.Token = "{{ .Nothing" },
-		"push_type: unknown":       func(c *Config) { c.PushType = "x" },
-		"priority: unknown":        func(c *Config) { c.Priority = "7" },
-	})
-	notKey := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(notKey, []byte("hunter22"), 0o600); err != nil {
+// TestNotAKey: the file is named, and nothing of its content.
+func TestNotAKey(t *testing.T) {
+	c := Default()
+	c.AuthKeyFile, c.KeyID, c.TeamID, c.Topic = filepath.Join(t.TempDir(), "key"), "K", "T", "t"
+	if err := os.WriteFile(c.AuthKeyFile, []byte("hunter22"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := good()
-	c.AuthKeyFile = notKey
-	if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "auth_key_file: "+notKey) || strings.Contains(err.Error(), "hunter22") {
+	_, err := New(c, base.Host{})
+	if err == nil || !strings.HasPrefix(err.Error(), "auth_key_file: "+c.AuthKeyFile) || strings.Contains(err.Error(), "hunter22") {
 		t.Error(err)
 	}
 }

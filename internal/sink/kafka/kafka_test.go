@@ -226,15 +226,18 @@ func TestLeaderThatHasMoved(t *testing.T) {
 	}
 }
 
-// TestABrokerThatHangs delays the records of its own partitions only.
-func TestABrokerThatHangs(t *testing.T) {
-	t.Parallel()
-	var hanging atomic.Int32
-	hanging.Store(-1)
+// twoBrokers starts two brokers that lead a partition each. The second one's answers are the treatment, once there is one. The function to
+// returns a job that is written to a partition.
+func twoBrokers(t *testing.T) (s *Sink, how *atomic.Pointer[sinktest.Treatment], to func(partition int32) *delivery.Job) {
+	t.Helper()
+	how = &atomic.Pointer[sinktest.Treatment]{}
 	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
 		Topic: topic, Partitions: 2, Brokers: 2,
-		Treat: func(node int32, _ []sinktest.Written) sinktest.Treatment {
-			return sinktest.Treatment{Hang: node == hanging.Load()}
+		Treat: func(node int32, _ []sinktest.Written) (now sinktest.Treatment) {
+			if second := how.Load(); node == 1 && second != nil {
+				now = *second
+			}
+			return now
 		},
 	})
 	for p := range int32(2) {
@@ -242,19 +245,31 @@ func TestABrokerThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
-	keys := keysOf(t, s, b, 2)
-	hanging.Store(1)
+	s = open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
+	keys := map[int32][]byte{}
+	for i := 0; len(keys) < 2; i++ {
+		j := job(fmt.Sprint("k", i))
+		j.Key = []byte(j.ID)
+		sinktest.Deliver(t, s, j, delivery.Delivered)
+		seen := b.Seen()
+		keys[seen[len(seen)-1].Partition] = j.Key
+	}
+	return s, how, func(partition int32) *delivery.Job {
+		j := job("x")
+		j.Key = keys[partition]
+		return j
+	}
+}
+
+// TestABrokerThatHangs delays the records of its own partitions only.
+func TestABrokerThatHangs(t *testing.T) {
+	t.Parallel()
+	s, second, to := twoBrokers(t)
+	second.Store(&sinktest.Treatment{Hang: true})
 	stuck := make(chan delivery.Result, 1)
-	go func() {
-		j := job("stuck")
-		j.Key = []byte(keys[1])
-		stuck <- s.Deliver(t.Context(), j)
-	}()
+	go func() { stuck <- s.Deliver(t.Context(), to(1)) }()
 	for len(stuck) == 0 {
-		j := job("other")
-		j.Key = []byte(keys[0])
-		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered {
+		if res := s.Deliver(t.Context(), to(0)); res.Class != delivery.Delivered {
 			t.Fatalf("the other broker's: %+v", res)
 		}
 		if res := s.Deliver(t.Context(), job("without a key")); res.Class != delivery.Delivered && len(stuck) == 0 {
@@ -269,29 +284,8 @@ func TestABrokerThatHangs(t *testing.T) {
 // TestAMovingLeader does not delay the records of other partitions: they wait no longer than they linger.
 func TestAMovingLeader(t *testing.T) {
 	t.Parallel()
-	var moving atomic.Bool
-	b := sinktest.StartBroker(t, sinktest.BrokerOptions{
-		Topic: topic, Partitions: 2, Brokers: 2,
-		Treat: func(node int32, _ []sinktest.Written) (how sinktest.Treatment) {
-			if node == 1 && moving.Load() {
-				how.Code = 6
-			}
-			return how
-		},
-	})
-	for p := range int32(2) {
-		if err := b.Cluster.MoveTopicPartition(topic, p, p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
-	keys := keysOf(t, s, b, 2)
-	to := func(partition int32) *delivery.Job {
-		j := job("x")
-		j.Key = []byte(keys[partition])
-		return j
-	}
-	moving.Store(true)
+	s, second, to := twoBrokers(t)
+	second.Store(&sinktest.Treatment{Code: 6})
 	waits := make(chan delivery.Result, 1)
 	go func() { waits <- s.Deliver(t.Context(), to(1)) }()
 	n := 0
@@ -301,24 +295,10 @@ func TestAMovingLeader(t *testing.T) {
 	if most := int(1500 * time.Millisecond / pause); n <= most+most/3 {
 		t.Errorf("%d were delivered one after the other, as if each had waited for the pause", n)
 	}
-	moving.Store(false)
+	second.Store(nil)
 	if res := <-waits; res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}
-}
-
-// keysOf returns a key for each partition.
-func keysOf(t *testing.T, s *Sink, b *sinktest.Broker, partitions int) map[int32]string {
-	t.Helper()
-	keys := map[int32]string{}
-	for i := 0; len(keys) < partitions; i++ {
-		j := job(fmt.Sprint("k", i))
-		j.Key = []byte(j.ID)
-		sinktest.Deliver(t, s, j, delivery.Delivered)
-		seen := b.Seen()
-		keys[seen[len(seen)-1].Partition] = j.ID
-	}
-	return keys
 }
 
 // TestPartitionsWithoutAKey: a record without a key goes to a partition that there is and that has a leader, also behind one with a key.
@@ -494,23 +474,4 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	if b.Kept(topic) != 0 {
 		t.Error("something was written")
 	}
-}
-
-func TestProblems(t *testing.T) {
-	t.Parallel()
-	good := func() *Config {
-		c := Default()
-		c.Brokers, c.Topic = []string{"127.0.0.1:9092"}, topic
-		return c
-	}
-	sinktest.Problems(t, good, map[string]func(*Config){
-		"brokers: required":         func(c *Config) { c.Brokers = nil },
-		"topic: required":           func(c *Config) { c.Topic = "" },
-		"key: ":                     func(c *Config) { c.Key = "{{ .Header" },
-		"linger: 2s is more":        func(c *Config) { c.Linger = 2 * time.Second },
-		"cert_file: goes together":  func(c *Config) { c.TLS, c.CertFile = true, "x" },
-		"tls: ca_file, cert_file":   func(c *Config) { c.CAFile = "x" },
-		"sasl_mechanism: required":  func(c *Config) { c.Username, c.Password = "x", "opensesame" },
-		"username: required togeth": func(c *Config) { c.SASLMechanism, c.Username = "plain", "x" },
-	})
 }

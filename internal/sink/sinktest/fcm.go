@@ -194,29 +194,31 @@ func (f *FCM) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
 		f.Fail(c, 404, "NOT_FOUND", "")
 		return
 	}
-	recipient, ok := recipientOf(c.Payload)
+	recipient, check, ok := recipientOf(c.Payload)
 	if !ok {
 		f.Fail(c, 400, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
 		return
 	}
 	f.mu.Lock()
-	f.received[recipient]++
+	if !check {
+		f.received[recipient]++
+	}
 	count := f.received[recipient]
 	f.bodies = append(f.bodies, c.Payload)
 	f.mu.Unlock()
-	if treat == nil || !treat(c, recipient, count) {
+	if check || treat == nil || !treat(c, recipient, count) {
 		c.JSON(200, fmt.Sprintf(`{"name":"projects/%s/messages/%s-%d"}`, f.Project, recipient, count))
 	}
 }
 
 // RecipientOf returns whose the message of a request is.
 func RecipientOf(c *Call) string {
-	recipient, _ := recipientOf(c.Payload)
+	recipient, _, _ := recipientOf(c.Payload)
 	return recipient
 }
 
-// recipientOf checks a request as the service does, and returns whose the message is.
-func recipientOf(body []byte) (recipient string, ok bool) {
+// recipientOf checks a request as the service does, and returns whose the message is, and whether it is only to be checked.
+func recipientOf(body []byte) (recipient string, check, ok bool) {
 	var r struct {
 		ValidateOnly bool `json:"validate_only"`
 		Message      struct {
@@ -230,7 +232,7 @@ func recipientOf(body []byte) (recipient string, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if d.Decode(&r) != nil {
-		return "", false
+		return "", false, false
 	}
 	m, targets := r.Message, 0
 	for _, t := range []string{m.Token, m.Topic, m.Condition} {
@@ -238,5 +240,5 @@ func recipientOf(body []byte) (recipient string, ok bool) {
 			targets++
 		}
 	}
-	return m.Token + m.Topic + m.Condition, targets == 1
+	return m.Token + m.Topic + m.Condition, r.ValidateOnly, targets == 1
 }

@@ -256,33 +256,10 @@ func TestTry(t *testing.T) {
 	}
 }
 
-func TestProblems(t *testing.T) {
-	good := func() *Config {
-		c := Default()
-		c.Addr, c.From, c.Subject, c.Text = "smtp.example.com:587", "news@example.com", "x", "y"
-		return c
-	}
-	sinktest.Problems(t, good, map[string]func(*Config){
-		"tls: ca_file, cert_file and":        func(c *Config) { c.TLS, c.CAFile = noTLS, "x" },
-		"cert_file: goes together":           func(c *Config) { c.CertFile = "x" },
-		"username: goes together":            func(c *Config) { c.Username = "x" },
-		"username: would be sent":            func(c *Config) { c.TLS, c.Username, c.Password = noTLS, "x", "y" },
-		"username: required with":            func(c *Config) { c.Auth = authLogin },
-		"hello: not the name":                func(c *Config) { c.Hello = "x y" },
-		"to: required":                       func(c *Config) { c.To = "" },
-		"from: required":                     func(c *Config) { c.From = "" },
-		"from: not an address":               func(c *Config) { c.From = "news" },
-		"envelope_from: line 1: unclosed":    func(c *Config) { c.EnvelopeFrom = "{{ .ID" },
-		"subject: required":                  func(c *Config) { c.Subject = "" },
-		"subject: from, reply_to and":        func(c *Config) { c.Subject, c.Text = "", "" },
-		"text: required, or html":            func(c *Config) { c.Text = "" },
-		"headers.bcc: written by pacer":      func(c *Config) { c.Headers = map[string]string{"bcc": "x"} },
-		"headers.Content-Type: written":      func(c *Config) { c.Headers = map[string]string{"Content-Type": "x"} },
-		"headers.X Y: not a name":            func(c *Config) { c.Headers = map[string]string{"X Y": "x"} },
-		"headers.X: line 1: unclosed action": func(c *Config) { c.Headers = map[string]string{"X": "{{"} },
-	})
-	c := good()
-	c.HTML = "as it was"
+// TestATextOfAFile: one that is no template is named.
+func TestATextOfAFile(t *testing.T) {
+	c := Default()
+	c.Addr, c.From, c.Subject, c.HTML = "smtp.example.com:587", "news@example.com", "x", "as it was"
 	c.SecretFrom("html", func() (string, error) { return "{{ nothing }}", nil })
 	if _, err := New(c, base.Host{}); err == nil || !strings.HasPrefix(err.Error(), "html: line 1: ") {
 		t.Error(err)
@@ -332,7 +309,6 @@ func TestGreetings(t *testing.T) {
 	}
 }
 
-// TestFull: a message that gets no connection in time was not sent.
 func TestClassify(t *testing.T) {
 	const wait = 7 * time.Minute
 	for _, tt := range []struct {

@@ -1,7 +1,6 @@
 package webpush
 
 import (
-	"context"
 	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/x509"
@@ -9,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
-	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -173,54 +170,8 @@ func TestEndpointsAreGuarded(t *testing.T) {
 			t.Errorf("with %d bytes, the destination is %q", size, got)
 		}
 	}
-	if err := s.Check(context.Background()); err != nil || w.Received("ann") != 0 {
+	if err := s.Check(t.Context()); err != nil || w.Received("ann") != 0 {
 		t.Error(err)
-	}
-}
-
-func TestClassify(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	for _, tt := range []struct {
-		status      int
-		after, body string
-		want        delivery.ResultClass
-		scope       delivery.Scope
-		wait        time.Duration
-		code        string
-	}{
-		{201, "", ``, delivery.Delivered, 0, 0, ""},
-		{202, "", ``, delivery.Delivered, 0, 0, ""},
-		{404, "", `{"errno":102}`, delivery.Rejected, 0, 0, "errno 102"},
-		{410, "", `{"reason":"Unregistered"}`, delivery.Rejected, 0, 0, "Unregistered"},
-		{400, "", `{"reason":"hunter22 !"}`, delivery.Permanent, 0, 0, ""},
-		{413, "", ``, delivery.Permanent, 0, 0, ""},
-		{405, "", ``, delivery.Permanent, 0, 0, ""},
-		{307, "", ``, delivery.Permanent, 0, 0, ""},
-		{429, "30", ``, delivery.Throttled, delivery.ScopeDestination, 30 * time.Second, ""},
-		{429, "", ``, delivery.Throttled, delivery.ScopeDestination, 10 * time.Second, ""},
-		{406, "", ``, delivery.Throttled, delivery.ScopeDestination, 10 * time.Second, ""},
-		{503, "20", ``, delivery.Throttled, delivery.ScopeDestination, 20 * time.Second, ""},
-		{503, "", ``, delivery.Temporary, 0, 0, ""},
-		{500, "7", ``, delivery.Temporary, 0, 7 * time.Second, ""},
-		{401, "", `{"code":401,"errno":109,"message":"VAPID public key mismatch"}`, delivery.Permanent, 0, 0, "errno 109"},
-		{403, "", "the VAPID credentials do not correspond to the credentials used to create the subscriptions.\n", delivery.Permanent, 0, 0, ""},
-		{403, "", `{"reason":"VapidPkHashMismatch"}`, delivery.Permanent, 0, 0, "VapidPkHashMismatch"},
-		{403, "", `{"reason":"ExpiredJwtToken"}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "ExpiredJwtToken"},
-		{403, "", `{"reason":"BadJwtToken"}`, delivery.Misconfigured, delivery.ScopeDestination, 0, "BadJwtToken"},
-	} {
-		h := http.Header{}
-		if tt.after != "" {
-			h.Set("Retry-After", tt.after)
-		}
-		res := classify(httpcall.Answer{Status: tt.status, Header: h, Body: []byte(tt.body), Whole: true}, now)
-		code := ""
-		if res.Provider != nil {
-			code = res.Provider.Code
-		}
-		if res.Class != tt.want || res.Scope != tt.scope || res.RetryAfter != tt.wait || code != tt.code || res.Status != tt.status ||
-			(res.Detail == "") != (res.Class == delivery.Delivered) || strings.Contains(res.Detail, "hunter22") {
-			t.Errorf("%d %s: %+v, code %q", tt.status, tt.body, res, code)
-		}
 	}
 }
 
@@ -296,29 +247,6 @@ func TestReadKey(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-}
-
-func TestProblems(t *testing.T) {
-	good := func() *Config {
-		c := Default()
-		c.Key, c.Subject = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw", "mailto:ops@example.com"
-		return c
-	}
-	if text := fmt.Sprintf("%v %+v %#v", good(), good(), good()); strings.Contains(text, "yfWP") {
-		t.Error(text)
-	}
-	sinktest.Problems(t, good, map[string]func(*Config){
-		"vapid_key: required":    func(c *Config) { c.Key = "" },
-		"vapid_key: no private":  func(c *Config) { c.Key = "opensesame" },
-		"subject: required":      func(c *Config) { c.Subject = "ops@example.com" },
-		"subscription: required": func(c *Config) { c.Subscription = "" },
-		"subscription: line 1":   func(c *Config) { c.Subscription = "{{" },
-		"body: line 1":           func(c *Config) { c.Body = "{{ x }}" },
-		"urgency: unknown":       func(c *Config) { c.Urgency = "highest" },
-		"topic: not a topic":     func(c *Config) { c.Topic = "a b" },
-		"proxy: must begin":      func(c *Config) { c.Proxy = "ftp://opensesame" },
-		"guard.ports: required":  func(c *Config) { c.Guard.Ports = nil },
-	})
 }
 
 // TestAProxyThatIsNone: what is no URL any more changes nothing.
