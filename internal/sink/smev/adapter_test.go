@@ -178,17 +178,11 @@ func TestPolls(t *testing.T) {
 	}
 }
 
-func TestAdapterCheck(t *testing.T) {
+// TestAnotherSystem: nothing in a question for a request is the job's.
+func TestAnotherSystem(t *testing.T) {
 	bothFaces(t, func(t *testing.T, protocol string) {
-		another := func(c *Config) { c.ITSystem = "another" }
-		with := func(change func(*Config)) *Sink {
-			_, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol = protocol; change(c) })
-			return s
-		}
-		sinktest.Checks(t, with, map[string]func(*Config){
-			"it_system: ": another, "url: cannot connect": func(c *Config) { c.URL = "https://127.0.0.1:1" },
-		})
-		if res := deliver(t, with(another), jobOf("a")); res.Class != delivery.Misconfigured {
+		_, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.ITSystem = protocol, "another" })
+		if res := deliver(t, s, jobOf("a")); res.Class != delivery.Misconfigured {
 			t.Errorf("%+v", res)
 		}
 	})
@@ -243,7 +237,7 @@ func TestAFaultMayQuoteThePayload(t *testing.T) {
 		`<f:ValidationFault xmlns:f="urn://x-artefacts-smev-gov-ru/services/service-adapter/types/faults"><f:description>%s</f:description>` +
 		`</f:ValidationFault></detail></s:Fault></s:Body></s:Envelope>`
 	s, _ := answering(t, 500, fmt.Sprintf(text, strings.Repeat("x", 300_000)), func(c *Config) { c.Protocol = protocolSOAP })
-	problem := newAdapter(s).send(t.Context(), soap.AdapterRequest{}, nil)
+	problem := newAdapter(s).send(t.Context(), soap.Request{}, nil)
 	if problem == nil || problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {
 		t.Errorf("%+v", problem)
 	}
@@ -282,8 +276,8 @@ func TestResponseWithParts(t *testing.T) {
 	}
 }
 
-// TestRefused: the meaning of a fault depends on its name, not on the status; a fault without a known name is tried again.
-func TestRefused(t *testing.T) {
+// TestJudge: the meaning of a fault depends on its name, not on the status; one without a known name is tried again.
+func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		fault  soap.Fault
@@ -300,23 +294,22 @@ func TestRefused(t *testing.T) {
 		{200, soap.Fault{Code: "SOAP fault"}, delivery.Temporary, delivery.ByDestination, "SOAP fault"},
 		{403, soap.Fault{Code: "SOAP fault"}, delivery.Misconfigured, delivery.ByUnknown, ""},
 		{404, soap.Fault{}, delivery.Misconfigured, delivery.ByUnknown, ""},
-		{400, soap.Fault{}, delivery.Permanent, delivery.ByUnknown, "ValidationFault"},
 		{503, soap.Fault{}, delivery.Temporary, delivery.ByNobody, ""},
-		{200, soap.Fault{}, delivery.Delivered, 0, ""},
+		{200, soap.Fault{}, delivery.Delivered, delivery.ByUnknown, ""},
+		{500, soap.Fault{Name: "MessageIsAlreadySent"}, delivery.Delivered, delivery.ByUnknown, ""},
 	} {
-		res := refused(httpcall.Answer{Status: c.status}, c.fault, "far")
-		if c.want == delivery.Delivered {
-			if res != nil {
-				t.Errorf("%+v: %+v", c, res)
-			}
-			continue
-		}
-		code := ""
+		res, code := judge(httpcall.Answer{Status: c.status}, c.fault, "far"), ""
 		if res.Provider != nil {
 			code = res.Provider.Code
 		}
-		if res.Class != c.want || c.want == delivery.Temporary && res.By != c.by || code != c.code || strings.Contains(res.Detail, "secret") {
+		if res.Class != c.want || res.By != c.by || code != c.code || (res.Detail == "") != (c.want == delivery.Delivered) || res.Status != c.status {
 			t.Errorf("%+v: %+v", c, res)
+		}
+	}
+	for _, status := range []int{400, 413, 422} { // without a fault, of the adapter
+		s, _ := answering(t, status, "{}", func(*Config) {})
+		if problem := newAdapter(s).send(t.Context(), soap.Request{}, nil); problem.Class != delivery.Permanent || problem.Provider.Code != soap.ValidationFault {
+			t.Errorf("%d: %+v", status, problem)
 		}
 	}
 }

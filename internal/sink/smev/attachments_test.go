@@ -119,7 +119,7 @@ func TestDirectAttachments(t *testing.T) {
 			t.Errorf("%s: one of the other mode: %+v", version, res)
 		}
 	}
-	call := string(soap.SendRequest("1.3", soap.Request{MessageID: "m", Content: []byte(`<a xmlns="urn:x"/>`), References: []soap.Reference{{UUID: "<u>", Hash: "h", MimeType: "m"}}}).Envelope)
+	call := string(soap.SendRequest("1.3", soap.Request{ID: "m", Content: []byte(`<a xmlns="urn:x"/>`), References: []soap.Reference{{UUID: "<u>", Hash: "h", MimeType: "m"}}}).Envelope)
 	if !strings.Contains(call, `</b:MessagePrimaryContent><b:RefAttachmentHeaderList><b:RefAttachmentHeader><b:uuid>&lt;u&gt;</b:uuid><b:Hash>h</b:Hash><b:MimeType>m</b:MimeType>`+
 		`</b:RefAttachmentHeader></b:RefAttachmentHeaderList></ns:SenderProvidedRequestData>`) {
 		t.Error(call)

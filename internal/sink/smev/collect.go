@@ -108,7 +108,7 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 	case none != nil:
 		return nil, errors.New(none.Detail)
 	case said.Root != "GetResponseResponse":
-		return nil, errors.New(classify(answer, said, c.Now().Where(), time.Now()).Detail)
+		return nil, errors.New(c.judge(answer, said).Detail)
 	case !answer.Whole || !said.Whole:
 		return nil, errors.New("an answer of GetResponse was cut off, or is longer than 32 MiB")
 	case said.Message == nil:
@@ -204,7 +204,7 @@ func (c *collector) ack(ctx context.Context, r *response) bool {
 			err = errors.New(none.Detail)
 		case said.Root == "AckResponse", said.Fault.Name == "TargetMessageIsNotFound": // the latter: it is acknowledged already
 		default:
-			err = errors.New(classify(answer, said, c.Now().Where(), time.Now()).Detail)
+			err = errors.New(c.judge(answer, said).Detail)
 		}
 		if c.account(ctx, stepAck, &c.acking, err) {
 			return true

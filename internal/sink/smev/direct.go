@@ -42,12 +42,11 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 		}
 	}
 	call := soap.SendRequest(d.config.Version, soap.Request{
-		MessageID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage, References: references,
+		ID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage, References: references,
 	})
 	answer, said, res := d.call(ctx, call, shown, maxAnswer)
 	if res == nil {
-		judged := classify(answer, said, d.Now().Where(), time.Now())
-		res = &judged
+		res = new(d.judge(answer, said))
 	}
 	switch res.Class {
 	case delivery.Delivered, delivery.Permanent, delivery.Temporary, delivery.Interrupted: // SMEV has the request, or may have it
@@ -57,6 +56,23 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 		res.Provider = provider(res.Provider, id) // the next attempt looks for it
 	}
 	return *res
+}
+
+// judge returns what an answer to SendRequest means. If temporary, SMEV may have registered the request, though the answer does not say so.
+func (d direct) judge(a httpcall.Answer, said soap.Answer) delivery.Result {
+	if said.Root == "SendRequestResponse" {
+		return delivery.Result{Class: delivery.Delivered, Status: a.Status}
+	}
+	res := judge(a, said.Fault, d.Now().Where())
+	switch {
+	case said.Root == "Fault":
+	case res.Class == delivery.Delivered:
+		return foreign(a, "SendRequest", d.Now().Where())
+	case res.Class == delivery.Temporary:
+		res.By = delivery.ByNobody
+		res.Detail += mayHaveArrived
+	}
+	return res
 }
 
 // triedAs returns the period of the MessageID that the job's request has now: the period of an earlier attempt in doubt, else the current
@@ -159,7 +175,7 @@ func (d direct) check(ctx context.Context) error {
 	if said.Root == "GetIncomingQueueStatisticsResponse" {
 		return nil
 	}
-	res := classify(answer, said, d.Now().Where(), time.Now())
+	res := d.judge(answer, said)
 	if said.Root == "Fault" && res.Class != delivery.Misconfigured {
 		return nil // SMEV, or what stands in for it, is there
 	}

@@ -25,14 +25,16 @@ type verdict struct {
 	hint  string // for the detail
 }
 
-// faults are those of SendRequest, by the names of the operator's schema.
+// faults are those of SendRequest and of the adapter, by the names of the operator's schemas.
 var faults = map[string]verdict{
 	// MessageIDs are made of the job (see identity): SMEV has this very request.
 	"MessageIsAlreadySent": {class: delivery.Delivered},
 	"SMEVFailure":          {class: delivery.Temporary, by: delivery.ByNobody},
+	soap.SystemFault:       {class: delivery.Temporary, by: delivery.ByNobody},
 	"DestinationOverflow":  {class: delivery.Throttled, scope: delivery.ScopeCampaign, wait: overflowWait},
 	"QuoteLimitExceeded":   {class: delivery.Throttled, scope: delivery.ScopeCampaign, wait: quoteWait},
 
+	soap.ValidationFault:               {class: delivery.Permanent},
 	"InvalidContent":                   {class: delivery.Permanent},
 	"BusinessDataTypeIsNotSupported":   {class: delivery.Permanent},
 	"AttachmentContentMiscoordination": {class: delivery.Permanent},
@@ -51,51 +53,45 @@ var faults = map[string]verdict{
 	"StaleMessageId":             {class: delivery.Misconfigured, hint: "; is the clock right?"},
 }
 
-// classify returns what an answer to SendRequest means: if temporary, SMEV may have registered the request, though the answer does not say so.
-// The texts of a fault are not repeated: they may quote the payload.
-func classify(a httpcall.Answer, said soap.Answer, where string, now time.Time) delivery.Result {
-	res := a.ByStatus(now)
-	from := " from " + where
+// judge returns what an answer without success means: by the fault in it, whatever its status, and else by the status. The text of a fault is
+// not repeated: it may quote the payload.
+func judge(a httpcall.Answer, f soap.Fault, where string) delivery.Result {
+	now := time.Now()
+	res, name := a.ByStatus(now), f.Name
+	v, counts := faults[name]
+	if !counts && f != (soap.Fault{}) && (a.Status < 300 || a.Status >= 500) {
+		v, counts = verdict{class: delivery.Temporary, by: delivery.ByDestination}, true
+		name = cmp.Or(name, f.Code)
+	}
 	switch {
-	case said.Root == "SendRequestResponse":
-		return delivery.Result{Class: delivery.Delivered, Status: a.Status}
-	case said.Root == "Fault":
-		return byFault(a, said.Fault, from, now)
-	case res.Class == delivery.Delivered: // by a proxy, or cut off
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-		res.Detail = "no answer of SMEV in an HTTP " + strconv.Itoa(a.Status) + from + mayHaveArrived
+	case !counts, v.class == delivery.Temporary && res.Class == delivery.Throttled:
+	case v.class == delivery.Throttled:
+		res = delivery.Result{Class: v.class, Scope: v.scope, RetryAfter: cmp.Or(a.Wait(now), v.wait)}
+	case v.class == delivery.Temporary:
+		res.Class, res.By = v.class, v.by
+	default:
+		res = delivery.Result{Class: v.class, Scope: v.scope}
+	}
+	if res.Status = a.Status; res.Class == delivery.Delivered {
 		return res
 	}
-	res.Detail = "HTTP " + strconv.Itoa(a.Status) + from
-	if res.Class == delivery.Temporary {
-		res.By = delivery.ByNobody
-		res.Detail += mayHaveArrived
+	res.Detail = "HTTP " + strconv.Itoa(a.Status) + " from " + where + v.hint
+	if name != "" {
+		res.Provider = &delivery.Provider{Code: name}
+		if f.Code != "" && f.Code != name {
+			name += " (" + f.Code + ")"
+		}
+		res.Detail = name + ", " + res.Detail
 	}
 	return res
 }
 
-func byFault(a httpcall.Answer, f soap.Fault, from string, now time.Time) delivery.Result {
-	v, known := faults[f.Name]
-	if !known {
-		v = verdict{class: delivery.Temporary, by: delivery.ByDestination}
+// foreign is the result for an answer that is not of SMEV or the adapter, such as a proxy's page, or was cut off.
+func foreign(a httpcall.Answer, method, where string) delivery.Result {
+	return delivery.Result{
+		Class: delivery.Temporary, By: delivery.ByNobody, Status: a.Status,
+		Detail: "no answer to " + method + " in an HTTP " + strconv.Itoa(a.Status) + " from " + where + mayHaveArrived,
 	}
-	res := delivery.Result{Class: v.class, Scope: v.scope, By: v.by, Status: a.Status}
-	name := cmp.Or(f.Name, "SOAP fault")
-	if f.Code != "" && f.Code != f.Name {
-		name += " (" + f.Code + ")"
-	}
-	switch v.class {
-	case delivery.Delivered:
-		return res
-	case delivery.Throttled:
-		res.RetryAfter = cmp.Or(a.Wait(now), v.wait)
-	case delivery.Temporary:
-		by := a.ByStatus(now)
-		if res.RetryAfter = by.RetryAfter; by.Class == delivery.Throttled {
-			res.Class, res.By = by.Class, by.By
-		}
-	}
-	res.Detail = name + from + v.hint
-	res.Provider = &delivery.Provider{Code: cmp.Or(f.Name, f.Code)}
-	return res
 }
+
+const mayHaveArrived = "; the request may have arrived"

@@ -38,16 +38,27 @@ type Message struct {
 
 // Fault is a fault.
 type Fault struct {
-	Name string // as the operator's schema has it, such as MessageIsAlreadySent; "" for one that is not SMEV's
-	Code string // what says more: SMEV-301, SignatureIsInvalid
+	Name string // as the operator's schemas have it, such as MessageIsAlreadySent; "" for one that is not in them
+	Code string // what says more: SMEV-301, SignatureIsInvalid; nameless if nothing is known of it
 }
+
+// nameless is the code of a fault that says nothing that is known.
+const nameless = "SOAP fault"
+
+// The adapter's faults.
+const (
+	ValidationFault = "ValidationFault" // something is wrong with the request
+	SystemFault     = "SystemFault"     // something is wrong with the adapter, whose schema says to try again without end
+)
 
 // Answer is an answer.
 type Answer struct {
-	Root    string // the element in the body: SendRequestResponse, Fault
-	Fault   Fault
-	Message *Message // of GetResponse; nil: the queue is empty
-	Whole   bool     // it was read to its end
+	Root      string // the element in the body: SendRequestResponse, Fault
+	Fault     Fault
+	Message   *Message // of GetResponse; nil: the queue is empty
+	MessageID string   // of a request that the adapter has taken
+	Found     []Found  // by the adapter
+	Whole     bool     // it was read to its end
 }
 
 // XML returns the envelope of an answer: the body, or the root part of a multipart/related one, which may come without
@@ -148,26 +159,33 @@ type progress struct {
 }
 
 // Read reads an envelope, as far as it goes: what came before an error counts, but for one of several elements of a kind.
-func Read(text []byte) (Answer, error) {
-	e, a, err := read(text)
-	if a.Root == "GetResponseResponse" {
-		a.Message = e.Body.Call.Queued.Response.message()
-	}
-	return a, err
-}
-
-func read(text []byte) (e envelope, a Answer, err error) {
+func Read(text []byte) (a Answer, err error) {
+	var e envelope
 	err = xml.NewDecoder(bytes.NewReader(text)).Decode(&e)
-	if a.Root = e.Body.Call.XMLName.Local; a.Root == "" && err == nil {
+	said := &e.Body.Call
+	if a.Root = said.XMLName.Local; a.Root == "" && err == nil {
 		err = errors.New("it has no body")
 	}
 	if err != nil {
 		err = fmt.Errorf("not an envelope of SOAP 1.1: %w", err)
 	}
-	if a.Whole = err == nil; a.Root == "Fault" {
-		a.Fault = e.Body.Call.fault()
+	a.Whole = err == nil
+	switch a.Root {
+	case "Fault":
+		a.Fault = said.fault()
+	case "GetResponseResponse":
+		a.Message = said.Queued.Response.message()
+	case "MessageResult":
+		a.MessageID = clean(said.MessageID)
+	case "QueryResultList":
+		scope := declarations(e.Spaces, e.Body.Spaces, said.Spaces)
+		for _, r := range said.Results {
+			begin := bytes.LastIndexByte(text[:r.begun], '<')
+			r.Document = document(text[begin:r.end], r.own, scope)
+			a.Found = append(a.Found, r.Found)
+		}
 	}
-	return e, a, err
+	return a, err
 }
 
 // numbered are the faults that some gateways name by their number only.
@@ -186,7 +204,7 @@ func (c *call) fault() (f Fault) {
 	}
 	if f.Name == "" {
 		f.Code = cmp.Or(f.Code, number.FindString(c.FaultCode+" "+c.FaultString))
-		f.Name = numbered[f.Code]
+		f.Name, f.Code = numbered[f.Code], cmp.Or(f.Code, nameless)
 	}
 	return f
 }
