@@ -162,16 +162,14 @@ func TestPolls(t *testing.T) {
 	_, s := through(t, sinktest.AdapterOptions{Supplier: func(sinktest.AdapterRequest) []sinktest.SMEVReply { return nil }}, nil, func(c *Config) {
 		c.Poll, c.Deadline = Poll{Every: time.Minute, Max: 10 * time.Minute, PerSecond: 1}, time.Hour
 	})
-	job, now := jobOf("a"), time.Now()
-	a := newAdapter(s)
-	res := a.accepted("c", now)
+	now, a := time.Now(), newAdapter(s)
+	res := a.accepted(now)
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute, 5 * time.Minute} {
 		if res.RetryAfter != want || res.Class != delivery.Pending {
 			t.Errorf("wait %d: %+v, want %s", i, res, want)
 		}
 		now = now.Add(res.RetryAfter)
-		job.State = res.State
-		res = a.waits(job, "c", now)
+		res = a.waits(res.State, now)
 	}
 	if res.Class != delivery.Permanent || res.Reason != delivery.ReasonDeadline {
 		t.Errorf("at the deadline: %+v", res)

@@ -23,28 +23,21 @@ const maxAnswer = 1 << 20
 
 // deliver sends the job's request.
 func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-	content, err := soap.Content(job.Payload)
-	if err != nil {
-		return delivery.Result{Class: delivery.Permanent, Detail: "payload: " + err.Error()}
-	}
-	references, err := attachmentsOf(d.Sink, job, referenceProblem)
-	if err != nil {
-		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
-	}
 	now := time.Now()
 	who := identityOf(job)
 	k, inDoubt := who.triedAs(job, now)
 	id := who.messageID(k)
+	r, err := d.newRequest(job, id)
+	if err != nil {
+		return delivery.Result{Class: delivery.Permanent, Detail: err.Error()}
+	}
 	if inDoubt && !who.usable(k, now) {
 		return delivery.Result{
 			Class: delivery.Permanent, Provider: &delivery.Provider{MessageID: id},
 			Detail: "SMEV may have the request since two days ago, and does not tell any more; replay the job to send it anew",
 		}
 	}
-	call := soap.SendRequest(d.config.Version, soap.Request{
-		ID: id, NodeID: d.config.NodeID, EOL: job.ExpiresAt, Content: content, Test: d.config.TestMessage, References: references,
-	})
-	answer, said, res := d.call(ctx, call, shown, maxAnswer)
+	answer, said, res := d.call(ctx, soap.SendRequest(d.config.Version, r), shown, maxAnswer)
 	if res == nil {
 		res = new(d.judge(answer, said))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
+	"github.com/pacer/pacer/internal/sink/smev/soap"
 )
 
 // Sink sends each job's payload, an XML document, as the content of a request. Run collects responses, in direct mode, if the
@@ -94,6 +95,21 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 	return res
 }
 
+// newRequest returns the request of a job. An error is about the job.
+func (s *Sink) newRequest(job *delivery.Job, id string) (r soap.Request, err error) {
+	c := s.config
+	r = soap.Request{ID: id, ITSystem: c.ITSystem, NodeID: c.NodeID, EOL: job.ExpiresAt, Test: c.TestMessage}
+	if r.Content, err = soap.Content(job.Payload); err != nil {
+		return r, fmt.Errorf("payload: %w", err)
+	}
+	if c.Mode == modeDirect {
+		r.References, err = attachmentsOf(s, job, referenceProblem)
+	} else {
+		r.Files, err = attachmentsOf(s, job, fileProblem)
+	}
+	return r, err
+}
+
 // Check reports whether requests could be sent, without sending one.
 func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
@@ -104,5 +120,40 @@ func (s *Sink) Check(ctx context.Context) error {
 // Instrument registers the sink's own metrics.
 func (s *Sink) Instrument(reg prometheus.Registerer) {
 	s.Service.Instrument(reg)
-	s.metrics.register(reg)
+	reg.MustRegister(s.metrics.collected, s.metrics.again, s.metrics.failed)
+}
+
+// metrics are the counters of the collector. Their labels are the kinds of responses, and the steps.
+type metrics struct {
+	collected *prometheus.CounterVec
+	again     prometheus.Counter
+	failed    *prometheus.CounterVec
+}
+
+// The steps of collecting a response.
+const (
+	stepGet   = "get"
+	stepStore = "store"
+	stepAck   = "ack"
+)
+
+func newMetrics() *metrics {
+	m := &metrics{
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_smev_responses_total", Help: "Responses of SMEV that were written to the topic and acknowledged, by what they say of the request.",
+		}, []string{"kind"}),
+		again: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "pacer_smev_responses_again_total", Help: "Responses of SMEV that came once more and were not written again.",
+		}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "pacer_smev_collect_failures_total", Help: "Failures to collect a response of SMEV, by the step; each is tried again.",
+		}, []string{"step"}),
+	}
+	for _, kind := range soap.Kinds {
+		m.collected.WithLabelValues(string(kind))
+	}
+	for _, step := range []string{stepGet, stepStore, stepAck} {
+		m.failed.WithLabelValues(step)
+	}
+	return m
 }
