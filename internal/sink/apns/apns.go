@@ -15,6 +15,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/httpcall"
+	"github.com/pacer/pacer/internal/sink/jwt"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -23,7 +24,7 @@ type parts struct {
 	*httpcall.Client
 	config *Config
 	texts  render.Set
-	signer *signer // nil: a certificate stands for the sink
+	signer *jwt.Stable // nil: a certificate stands for the sink
 }
 
 // New makes a sink of a valid configuration: each job's payload is a notification, over a few connections of HTTP/2 that keep to the
@@ -42,14 +43,23 @@ func New(c *Config, host base.Host) (*httpcall.Sink[parts], error) {
 
 func (c *Config) build(r *access.Reader, o httpcall.Options) parts {
 	p := parts{config: c, texts: r.Texts(c.texts()...)}
-	var err error
 	if c.AuthKeyFile != "" {
-		if p.signer, err = newSigner(r.File("auth_key_file", c.AuthKeyFile), c.KeyID, c.TeamID); err != nil {
-			r.Fail(fmt.Errorf("auth_key_file: %s %w", c.AuthKeyFile, err))
+		key, err := jwt.P256(r.File("auth_key_file", c.AuthKeyFile))
+		if err != nil {
+			r.Fail(fmt.Errorf("auth_key_file: %s %w; use the .p8 file of a signing key", c.AuthKeyFile, err))
+		}
+		// The service wants a token to be between 20 minutes and an hour old when it is replaced, and counts how often that happens, over all
+		// connections.
+		p.signer = &jwt.Stable{
+			Key: key, Every: 40 * time.Minute, Before: "bearer ", Header: map[string]any{"kid": c.KeyID},
+			Claims: func(_ string, begun time.Time) map[string]any {
+				return map[string]any{"iss": c.TeamID, "iat": begun.Unix()}
+			},
 		}
 	}
 	o.URL = cmp.Or(r.Secret("url", c.URL), environments[c.Environment])
 	o.TLS, o.Connections = r.TLS("", c.Certificates), c.Connections
+	var err error
 	if p.Client, err = httpcall.New(o); err != nil {
 		r.Fail(fmt.Errorf("url: %w", err))
 	}
@@ -106,18 +116,15 @@ func (p parts) request(job *delivery.Job, now time.Time) (httpcall.Request, erro
 	if !expires.IsZero() {
 		header["Apns-Expiration"] = []string{strconv.FormatInt(expires.Unix(), 10)}
 	}
-	return p.signed(token, header, job.Payload, now)
+	return p.signed(token, header, job.Payload, now), nil
 }
 
 // signed returns a request for a device.
-func (p parts) signed(token string, header http.Header, body []byte, now time.Time) (httpcall.Request, error) {
-	r := httpcall.Request{Path: devicePath + token, Header: header, Body: body, Retires: retires}
-	if p.signer == nil {
-		return r, nil
+func (p parts) signed(token string, header http.Header, body []byte, now time.Time) httpcall.Request {
+	if p.signer != nil {
+		header["Authorization"] = []string{p.signer.Token("", now)}
 	}
-	jwt, err := p.signer.token(now)
-	header["Authorization"] = []string{"bearer " + jwt}
-	return r, err
+	return httpcall.Request{Path: devicePath + token, Header: header, Body: body, Retires: retires}
 }
 
 func printable(s string) bool {
@@ -139,7 +146,7 @@ func (p parts) check() (httpcall.Request, error) {
 			header[headers[key]] = []string{value}
 		}
 	}
-	return p.signed(checkToken, header, []byte(`{"aps":{}}`), time.Now())
+	return p.signed(checkToken, header, []byte(`{"aps":{}}`), time.Now()), nil
 }
 
 func (p parts) blame(res *delivery.Result) string {

@@ -5,35 +5,16 @@ import (
 	"crypto/elliptic"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/jwt"
-	"github.com/pacer/pacer/internal/sink/token"
 )
 
-// vapid makes the header Authorization, which names the sender to a push service (RFC 8292). It has one token for each origin and reuses
-// it. As a token is a function of the key, the origin and the time alone, all daemons send the same.
-//
-// Safe for concurrent use. No delivery waits while another signs.
-type vapid struct {
-	key     *ecdsa.PrivateKey
-	public  string // as the browser got it when it subscribed
-	subject string
-
-	mu      sync.Mutex
-	expires int64             // of all tokens, in Unix seconds
-	headers map[string]string // by origin
-}
-
 const (
-	changes    = 6 * time.Hour // from one token to the next
-	validFor   = 18 * time.Hour
-	maxOrigins = 1000 // that are remembered: they come from jobs
+	changes  = 6 * time.Hour // from one token of the sender to the next
+	validFor = 18 * time.Hour
 )
 
 // Errors of keys. They repeat nothing of the content.
@@ -59,38 +40,19 @@ func readKey(text string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-func newVAPID(key *ecdsa.PrivateKey, subject string) (*vapid, error) {
-	public, err := key.PublicKey.Bytes()
+// newVAPID makes what signs the header Authorization, which names the sender to the push service of an origin (RFC 8292).
+func newVAPID(key *ecdsa.PrivateKey, subject string) (*jwt.Stable, error) {
+	public, err := key.PublicKey.Bytes() // as the browser got it when it subscribed
 	if err != nil {
 		return nil, errKey
 	}
-	return &vapid{key: key, public: base64.RawURLEncoding.EncodeToString(public), subject: subject}, nil
-}
-
-// header returns the value of Authorization for a request to an endpoint at now.
-func (v *vapid) header(endpoint *url.URL, now time.Time) (string, error) {
-	origin := originOf(endpoint)
-	expires := now.Truncate(changes).Add(validFor).Unix()
-	v.mu.Lock()
-	if v.expires != expires || len(v.headers) >= maxOrigins {
-		v.expires, v.headers = expires, map[string]string{}
-	}
-	header := v.headers[origin]
-	v.mu.Unlock()
-	if header != "" {
-		return header, nil
-	}
-	text, err := jwt.Sign(jwt.ES256, v.key, map[string]any{"typ": "JWT"}, map[string]any{"aud": origin, "exp": expires, "sub": v.subject})
-	if err != nil {
-		return "", &token.Error{Class: delivery.Misconfigured, Detail: "vapid_key: " + err.Error()}
-	}
-	header = fmt.Sprintf("vapid t=%s, k=%s", text, v.public)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.expires == expires {
-		v.headers[origin] = header
-	}
-	return header, nil
+	return &jwt.Stable{
+		Key: key, Every: changes, Header: map[string]any{"typ": "JWT"},
+		Before: "vapid t=", After: ", k=" + base64.RawURLEncoding.EncodeToString(public),
+		Claims: func(origin string, begun time.Time) map[string]any {
+			return map[string]any{"aud": origin, "exp": begun.Add(validFor).Unix(), "sub": subject}
+		},
+	}, nil
 }
 
 // originOf returns the origin of an address (RFC 6454): without the port where it is the usual one.

@@ -14,6 +14,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/guard"
 	"github.com/pacer/pacer/internal/sink/httpcall"
+	"github.com/pacer/pacer/internal/sink/jwt"
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
@@ -30,7 +31,7 @@ type parts struct {
 	*httpcall.Client
 	config *Config
 	texts  render.Set
-	vapid  *vapid
+	vapid  *jwt.Stable
 }
 
 // Where is told in log lines: endpoints come from jobs.
@@ -122,9 +123,8 @@ func (p parts) request(job *delivery.Job, now time.Time) (r httpcall.Request, er
 			return r, err
 		}
 	}
-	authorization, err := p.vapid.header(to.endpoint, now)
-	r.Header["Authorization"] = []string{authorization}
-	return r, err
+	r.Header["Authorization"] = []string{p.vapid.Token(originOf(to.endpoint), now)}
+	return r, nil
 }
 
 // ttl returns for how many seconds a push service is to keep the message: no longer than the job is good for.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/base"
@@ -175,41 +174,8 @@ func TestEndpointsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestVAPID: at every time there is one token for an origin, the same in every daemon, and good for more than the longest request
-// and less than a day.
-func TestVAPID(t *testing.T) {
-	w := sinktest.StartWebPush(t, nil)
-	key, err := readKey(w.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		a, _ := newVAPID(key, "mailto:a@example.com")
-		b, _ := newVAPID(key, "mailto:a@example.com")
-		now := time.Unix(rapid.Int64Range(1_700_000_000, 1_900_000_000).Draw(t, "now"), 0)
-		u, _ := url.Parse(rapid.SampledFrom([]string{"https://a.example/x", "https://A.example:443/y", "https://a.example:8443/z"}).Draw(t, "endpoint"))
-		first, err := a.header(u, now)
-		again, _ := a.header(u, now.Add(time.Second))
-		other, _ := b.header(u, now)
-		if err != nil || first != other || now.Truncate(changes).Equal(now.Add(time.Second).Truncate(changes)) && first != again {
-			t.Fatalf("%v: %s\n%s\n%s", err, first, again, other)
-		}
-		left := time.Unix(a.expires, 0).Sub(now)
-		if left < 12*time.Hour-time.Second || left > 18*time.Hour {
-			t.Fatalf("valid for %s", left)
-		}
-	})
-	v, _ := newVAPID(key, "mailto:a@example.com")
-	now := time.Unix(1_700_000_000, 0)
-	if _, err := v.header(&url.URL{Scheme: "https", Host: "b"}, now); err != nil {
-		t.Fatal(err)
-	}
-	for i := range maxOrigins {
-		v.headers[fmt.Sprint(i)] = "x"
-	}
-	if _, err := v.header(&url.URL{Scheme: "https", Host: "a"}, now); err != nil || len(v.headers) != 1 {
-		t.Errorf("%d origins, %v", len(v.headers), err)
-	}
+// TestOriginOf: a token is for an origin, whatever its spelling.
+func TestOriginOf(t *testing.T) {
 	for address, want := range map[string]string{
 		"https://A.b/c": "https://a.b", "https://a:443/": "https://a", "https://a:80/": "https://a:80", "http://a:80/": "http://a", "https://[::1]:443/x": "https://[::1]",
 	} {
