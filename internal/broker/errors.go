@@ -42,6 +42,9 @@ type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
+// Unsent returns err as one before anything of a request was sent.
+func Unsent(err error) error { return &unsent{err} }
+
 // NotWritten reports whether err means that the broker certainly did not write a batch. Any other error (a lost
 // connection, a timeout, a leader or replicas that failed after the append) leaves the outcome unknown.
 func NotWritten(err error) bool {

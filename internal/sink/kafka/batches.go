@@ -67,7 +67,7 @@ func (e *entry) take(now time.Time) bool {
 		return false
 	}
 	if now.After(e.latest) {
-		e.done <- &notSent{cmp.Or(e.last, errLate)}
+		e.done <- broker.Unsent(cmp.Or(e.last, errLate))
 		return false
 	}
 	return true
@@ -146,7 +146,7 @@ func (b *batches) distribute(ctx context.Context) {
 	if err != nil {
 		for _, e := range collected {
 			if e.state.CompareAndSwap(waiting, sending) {
-				e.done <- &notSent{err}
+				e.done <- broker.Unsent(err)
 			}
 		}
 		return
@@ -292,19 +292,6 @@ func returned(entries []*entry, why error) []*entry {
 		e.back(why)
 	}
 	return entries
-}
-
-// notSent is an error before anything was sent.
-type notSent struct{ error }
-
-func (n *notSent) Unwrap() error { return n.error }
-
-// notWritten reports whether a record was certainly not written.
-func notWritten(err error) bool {
-	if _, ok := errors.AsType[*notSent](err); ok {
-		return true
-	}
-	return broker.NotWritten(err)
 }
 
 // partitionOf chooses as Kafka's own clients do, so that a key is in one partition for all writers.

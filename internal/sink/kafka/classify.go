@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -14,6 +13,30 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
+
+// classes are what codes of a broker mean that say more than that a record was not written. After an unreachable one, which belongs to the normal
+// operation of a cluster (its leader has moved or is being elected), a batch is written again.
+var classes = map[kafka.Error]delivery.ResultClass{
+	kafka.MessageSizeTooLarge: delivery.Permanent, kafka.RecordListTooLarge: delivery.Permanent,
+	kafka.InvalidRecord: delivery.Permanent, kafka.InvalidTimestamp: delivery.Permanent, kafka.InvalidMessageSize: delivery.Permanent,
+
+	kafka.UnknownTopicOrPartition: delivery.Misconfigured, kafka.InvalidTopic: delivery.Misconfigured,
+	kafka.TopicAuthorizationFailed: delivery.Misconfigured, kafka.ClusterAuthorizationFailed: delivery.Misconfigured,
+	kafka.BrokerAuthorizationFailed: delivery.Misconfigured, kafka.PolicyViolation: delivery.Misconfigured,
+	kafka.UnsupportedSASLMechanism: delivery.Misconfigured, kafka.IllegalSASLState: delivery.Misconfigured,
+	kafka.SASLAuthenticationFailed: delivery.Misconfigured, kafka.SecurityDisabled: delivery.Misconfigured,
+	kafka.InvalidRequiredAcks: delivery.Misconfigured, kafka.InvalidRequest: delivery.Misconfigured, kafka.UnsupportedVersion: delivery.Misconfigured,
+	kafka.UnsupportedForMessageFormat: delivery.Misconfigured, kafka.UnsupportedCompressionType: delivery.Misconfigured,
+
+	kafka.NotLeaderForPartition: delivery.Unreachable, kafka.LeaderNotAvailable: delivery.Unreachable, kafka.ReplicaNotAvailable: delivery.Unreachable,
+	kafka.FencedLeaderEpoch: delivery.Unreachable, kafka.UnknownLeaderEpoch: delivery.Unreachable,
+}
+
+// classOf returns the class of the code in an error; the zero one, delivered, if there is none that says more.
+func classOf(err error) delivery.ResultClass {
+	code, _ := errors.AsType[kafka.Error](err) // 0 for none
+	return classes[code]
+}
 
 // result returns the result for the outcome of a record:
 //
@@ -28,19 +51,20 @@ func (s *Sink) result(err error) delivery.Result {
 		return delivery.Result{Class: delivery.Delivered}
 	}
 	res := delivery.Result{Detail: s.describe(err)}
-	if code, ok := errors.AsType[kafka.Error](err); ok {
+	code, answered := errors.AsType[kafka.Error](err)
+	if answered {
 		res.Provider = &delivery.Provider{Code: code.Title()}
 	}
-	switch {
-	case broker.TooLarge(err) || ofOneRecord(err):
-		res.Class = delivery.Permanent
-	case misconfigured(err):
+	switch class := classes[code]; {
+	case class == delivery.Permanent || class == delivery.Misconfigured:
+		res.Class = class
+	case broker.NoTopic(err) || httpcall.WrongSettings(err):
 		res.Class = delivery.Misconfigured
-	case passing(err) || notWritten(err) && !answered(err):
+	case passing(err) || broker.NotWritten(err) && !answered:
 		res.Class = delivery.Unreachable
 	default:
 		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-		if !notWritten(err) {
+		if !broker.NotWritten(err) {
 			res.Detail += "; it may have been written"
 		}
 	}
@@ -61,41 +85,11 @@ func (s *Sink) withdrawn(ctx context.Context, e *entry) delivery.Result {
 }
 
 // ofOneRecord reports whether a batch was refused for one of its records, so that the others can be written without it.
-func ofOneRecord(err error) bool {
-	return errors.Is(err, kafka.InvalidRecord) || errors.Is(err, kafka.InvalidTimestamp) || errors.Is(err, kafka.InvalidMessageSize)
-}
+func ofOneRecord(err error) bool { return classOf(err) == delivery.Permanent }
 
-// passing reports whether a batch was certainly not written, for a reason that belongs to the normal operation of a cluster:
-// its leader has moved or is being elected.
+// passing reports whether a batch was certainly not written, for a reason that passes by itself.
 func passing(err error) bool {
-	if !broker.NotWritten(err) {
-		return false
-	}
-	code, _ := errors.AsType[kafka.Error](err) // 0 for none
-	switch code {
-	case kafka.NotLeaderForPartition, kafka.LeaderNotAvailable, kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch:
-		return true
-	}
-	return errors.Is(err, protocol.ErrNoLeader)
-}
-
-// misconfigured reports whether an error is about the sink's settings or credentials, or about the topic as a whole.
-func misconfigured(err error) bool {
-	if broker.NoTopic(err) || broker.Refused(err) || httpcall.WrongSettings(err) {
-		return true
-	}
-	code, ok := errors.AsType[kafka.Error](err)
-	return ok && slices.Contains([]kafka.Error{
-		kafka.InvalidTopic, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.SASLAuthenticationFailed,
-		kafka.InvalidRequiredAcks, kafka.InvalidRequest, kafka.UnsupportedForMessageFormat, kafka.UnsupportedCompressionType,
-		kafka.SecurityDisabled, kafka.BrokerAuthorizationFailed,
-	}, code)
-}
-
-// answered reports whether a broker answered.
-func answered(err error) bool {
-	_, ok := errors.AsType[kafka.Error](err)
-	return ok
+	return broker.NotWritten(err) && (classOf(err) == delivery.Unreachable || errors.Is(err, protocol.ErrNoLeader))
 }
 
 // describe says what went wrong in one line: neither the payload nor a secret is in an error of the client.
