@@ -60,9 +60,7 @@ var idPattern = regexp.MustCompile(`^[A-Z0-9]{1,32}$`)
 func (c *Config) Problems() []string {
 	var p base.Problems
 	if c.URL != "" {
-		if why := httpcall.SecureProblem(c.URL); why != "" {
-			p.Add("url: %s", why)
-		}
+		p.Because("url", httpcall.SecureProblem(c.URL))
 	}
 	switch {
 	case c.AuthKeyFile == "" && c.CertFile == "":
@@ -75,9 +73,8 @@ func (c *Config) Problems() []string {
 	p = append(p, c.Certificates.Problems()...)
 	p.Texts(c.texts()...)
 	for _, t := range c.texts() {
-		if t.Text == "" && t.Key != "priority" && t.Key != "collapse_id" {
-			p.Add("%s: required; use a text or a template such as {{ .Header \"%[1]s\" }}", t.Key)
-		}
+		missing := t.Text == "" && t.Key != "priority" && t.Key != "collapse_id"
+		p.When(missing, "%s: required; use a text or a template such as {{ .Header \"%[1]s\" }}", t.Key)
 	}
 	p.OneOf("push_type", c.PushType, pushTypes)
 	p.OneOf("priority", c.Priority, priorities)

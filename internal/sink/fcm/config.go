@@ -37,8 +37,6 @@ func (c *Config) Problems() []string {
 	case c.KeyFile == "" && c.Project == "":
 		p.Add("project: required with bearer; use the project's id")
 	}
-	if c.Project != "" && !projectPattern.MatchString(c.Project) {
-		p.Add("project: not the id of a project; use letters, digits, - and _")
-	}
+	p.When(c.Project != "" && !projectPattern.MatchString(c.Project), "project: not the id of a project; use letters, digits, - and _")
 	return p
 }

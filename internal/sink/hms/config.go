@@ -52,14 +52,8 @@ func (c *Config) Problems() []string {
 	case c.KeyFile == "" && c.Project == "":
 		p.Add("project: required with client_id; use the project's id, or the app's with v1")
 	}
-	if c.Project != "" && !projectPattern.MatchString(c.Project) {
-		p.Add("project: not the id of a project; use letters, digits, - and _")
-	}
-	if !pushTypePattern.MatchString(c.PushType) {
-		p.Add("push_type: not a type; use a number such as 0")
-	}
-	if why := httpcall.SecureProblem(c.TokenURL); why != "" {
-		p.Add("token_url: %s", why)
-	}
+	p.When(c.Project != "" && !projectPattern.MatchString(c.Project), "project: not the id of a project; use letters, digits, - and _")
+	p.When(!pushTypePattern.MatchString(c.PushType), "push_type: not a type; use a number such as 0")
+	p.Because("token_url", httpcall.SecureProblem(c.TokenURL))
 	return p
 }

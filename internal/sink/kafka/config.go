@@ -63,20 +63,12 @@ func (c *Config) texts() render.Text { return render.Text{Key: "key", Text: c.Ke
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	var p base.Problems
-	if len(c.Brokers) == 0 {
-		p.Add("brokers: required; use one such as 127.0.0.1:9092")
-	}
-	if c.Topic == "" {
-		p.Add("topic: required; use the name of a topic that exists")
-	}
+	p.When(len(c.Brokers) == 0, "brokers: required; use one such as 127.0.0.1:9092")
+	p.When(c.Topic == "", "topic: required; use the name of a topic that exists")
 	p.Texts(c.texts())
-	if c.Linger > c.Timeout/2 {
-		p.Add("linger: %s is more than half of timeout; use a duration such as 5ms", c.Linger)
-	}
+	p.When(c.Linger > c.Timeout/2, "linger: %s is more than half of timeout; use a duration such as 5ms", c.Linger)
 	p = append(p, c.Certificates.Problems()...)
-	if !c.TLS && c.Certificates != (access.Certificates{}) {
-		p.Add("tls: ca_file, cert_file and key_file have no effect without it; set it to true or remove them")
-	}
+	p.When(!c.TLS && c.Certificates != (access.Certificates{}), "tls: ca_file, cert_file and key_file have no effect without it; set it to true or remove them")
 	switch named := c.Username != "" || c.Password != ""; {
 	case c.SASLMechanism == "" && named:
 		p.Add("sasl_mechanism: required with a username or password; use one such as scram-sha-256")

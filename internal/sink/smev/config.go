@@ -126,48 +126,33 @@ func (c *Config) WritesResponsesTo() string {
 
 const maxType = 1200 // of a type's bytes
 
-var typePattern = regexp.MustCompile(`^\{([^{}\s]+)\}([^\s{}:<>&]+)$`)
+var (
+	typePattern   = regexp.MustCompile(`^\{([^{}\s]+)\}([^\s{}:<>&]+)$`)
+	systemPattern = regexp.MustCompile(`^[!-~]{1,100}$`)
+)
 
 // Problems returns the errors in the configuration: one line each, beginning with the key, without secrets.
 func (c *Config) Problems() []string {
 	p := append(c.Service.Problems(), c.certificates().Problems()...)
-	if len(c.NodeID) > 50 || strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		p.Add("node_id: use at most 50 printable ASCII characters without spaces")
-	}
+	unprintable := strings.ContainsFunc(c.NodeID, func(r rune) bool { return r <= ' ' || r > '~' })
+	p.When(len(c.NodeID) > 50 || unprintable, "node_id: use at most 50 printable ASCII characters without spaces")
 	p.Texts(c.texts())
 	switch c.Mode {
-	case modeDirect:
-		c.directProblems(&p)
 	case modeAdapter:
-		c.adapterProblems(&p)
+		p.When(!systemPattern.MatchString(c.ITSystem), "it_system: required; use the mnemonic of the information system, such as RND001")
+		p.When(c.Poll.Max < c.Poll.Every, "poll.max: %s is less than poll.every; use a duration such as 10m", c.Poll.Max)
+	case modeDirect:
+		if s := c.Signer; s.URL != "" {
+			p.Because("signer.url", httpcall.URLProblem(s.URL))
+		} else {
+			p.When(s != (Signer{}), "signer.url: required with the other keys of signer; set it or remove them")
+		}
+		for i, t := range c.Collect.Types {
+			wrong := len(t) > maxType || !typePattern.MatchString(t)
+			p.When(wrong, "collect.types: item %d is not {namespace}name; use one such as {urn://example/1.0}Response", i+1)
+		}
 	}
 	return p
-}
-
-func (c *Config) directProblems(p *base.Problems) {
-	if s := c.Signer; s.URL != "" {
-		if why := httpcall.URLProblem(s.URL); why != "" {
-			p.Add("signer.url: %s", why)
-		}
-	} else if s != (Signer{}) {
-		p.Add("signer.url: required with the other keys of signer; set it or remove them")
-	}
-	for i, t := range c.Collect.Types {
-		if len(t) > maxType || !typePattern.MatchString(t) {
-			p.Add("collect.types: item %d is not {namespace}name; use one such as {urn://example/1.0}Response", i+1)
-		}
-	}
-}
-
-var systemPattern = regexp.MustCompile(`^[!-~]{1,100}$`)
-
-func (c *Config) adapterProblems(p *base.Problems) {
-	if !systemPattern.MatchString(c.ITSystem) {
-		p.Add("it_system: required; use the mnemonic of the information system, such as RND001")
-	}
-	if c.Poll.Max < c.Poll.Every {
-		p.Add("poll.max: %s is less than poll.every; use a duration such as 10m", c.Poll.Max)
-	}
 }
 
 // selectors returns what GetResponse is asked for.

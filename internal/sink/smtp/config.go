@@ -97,9 +97,7 @@ func (c *Config) Problems() []string {
 	case c.Username == "" && c.Auth != authAuto:
 		p.Add("username: required with auth, as is password")
 	}
-	if c.Hello != "" && !isHost(c.Hello) {
-		p.Add("hello: not the name of a host; use one such as pacer.example.com")
-	}
+	p.When(c.Hello != "" && !isHost(c.Hello), "hello: not the name of a host; use one such as pacer.example.com")
 	return append(p, c.Texts.problems()...)
 }
 
@@ -108,22 +106,15 @@ func (t *Texts) composed() bool { return t.Subject != "" || t.Text != "" || t.HT
 
 // settings are those that are texts or templates.
 func (t *Texts) settings() []render.Text {
-	return []render.Text{
-		{Key: keyFrom, Text: t.From}, {Key: keyTo, Text: t.To}, {Key: keyEnvelopeFrom, Text: t.EnvelopeFrom}, {Key: keyReplyTo, Text: t.ReplyTo},
-		{Key: keySubject, Text: t.Subject}, {Key: keyText, Text: t.Text}, {Key: keyHTML, Text: t.HTML, Escape: render.HTML},
+	list := []render.Text{
+		{Key: "from", Text: t.From}, {Key: "to", Text: t.To}, {Key: "envelope_from", Text: t.EnvelopeFrom}, {Key: "reply_to", Text: t.ReplyTo},
+		{Key: "subject", Text: t.Subject}, {Key: "text", Text: t.Text}, {Key: "html", Text: t.HTML, Escape: render.HTML},
 	}
+	for name, text := range t.Headers {
+		list = append(list, render.Text{Key: "headers." + name, Text: text})
+	}
+	return list
 }
-
-// The keys of texts.
-const (
-	keyFrom         = "from"
-	keyTo           = "to"
-	keyEnvelopeFrom = "envelope_from"
-	keyReplyTo      = "reply_to"
-	keySubject      = "subject"
-	keyText         = "text"
-	keyHTML         = "html"
-)
 
 // ownHeaders are those that the sink writes itself, or that would say something about recipients whom it does not send to.
 var ownHeaders = []string{
@@ -133,47 +124,30 @@ var ownHeaders = []string{
 var headerPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,63}$`)
 
 func (t *Texts) problems() (p base.Problems) {
-	if t.To == "" {
-		p.Add("to: required; use a text or a template such as {{ .Header \"to\" }}")
-	}
+	p.When(t.To == "", "to: required; use a text or a template such as {{ .Header \"to\" }}")
 	if t.composed() {
-		if t.From == "" {
-			p.Add("from: required; use an address such as News <news@example.com>")
-		}
-		if t.Text == "" && t.HTML == "" {
-			p.Add("text: required, or html; without both and a subject, the payload is the message")
-		}
-		if t.Subject == "" {
-			p.Add("subject: required with text or html")
-		}
+		p.When(t.From == "", "from: required; use an address such as News <news@example.com>")
+		p.When(t.Text == "" && t.HTML == "", "text: required, or html; without both and a subject, the payload is the message")
+		p.When(t.Subject == "", "subject: required with text or html")
 	} else if t.From != "" || t.ReplyTo != "" || len(t.Headers) > 0 {
 		p.Add("subject: from, reply_to and headers have no effect without it, since the payload is the message; set it or remove them")
 	}
 	p.Texts(t.settings()...)
 	for _, s := range t.settings() {
 		if slices.Contains(addresses, s.Key) && s.Text != "" && !render.IsTemplate(s.Text) {
-			if _, err := parseAddress(s.Text); err != nil {
-				p.Add("%s: not an address; use one such as News <news@example.com>", s.Key)
-			}
+			_, err := parseAddress(s.Text)
+			p.When(err != nil, "%s: not an address; use one such as News <news@example.com>", s.Key)
 		}
 	}
-	if len(t.Headers) > maxHeaders {
-		p.Add("headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
-	}
+	p.When(len(t.Headers) > maxHeaders, "headers: %d of them; use at most %d", len(t.Headers), maxHeaders)
 	for name, text := range t.Headers {
+		p.When(text == "", "headers.%s: empty; use a text or a template, or remove it", name)
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		switch _, err := render.Parse(name, text, render.Plain); {
-		case !headerPattern.MatchString(name):
-			p.Add("headers.%s: not a name for a header; use letters, digits and -", name)
-		case slices.Contains(ownHeaders, canonical) || strings.HasPrefix(canonical, "Content-"):
-			p.Add("headers.%s: written by pacer; remove it", name)
-		case err != nil:
-			p.Add("headers.%s: %s", name, err)
-		}
+		p.When(!headerPattern.MatchString(name), "headers.%s: not a name for a header; use letters, digits and -", name)
+		p.When(slices.Contains(ownHeaders, canonical) || strings.HasPrefix(canonical, "Content-"), "headers.%s: written by pacer; remove it", name)
 	}
 	slices.Sort(p)
 	return p
 }
 
-// addresses are the keys of addresses.
-var addresses = []string{keyFrom, keyTo, keyEnvelopeFrom, keyReplyTo}
+var addresses = []string{"from", "to", "envelope_from", "reply_to"}

@@ -2,14 +2,17 @@ package smtp
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/mail"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -33,17 +36,13 @@ const (
 // form makes messages of jobs.
 type form struct {
 	texts    render.Set
-	headers  render.Set // by name
-	composed bool       // false: the payload is the message
+	headers  []string // names
+	composed bool     // false: the payload is the message
 }
 
 // newForm parses the templates, and tells the Reader of errors.
 func newForm(r *access.Reader, t *Texts) *form {
-	var headers []render.Text
-	for name, text := range t.Headers {
-		headers = append(headers, render.Text{Key: name, Text: text})
-	}
-	return &form{texts: r.Texts(t.settings()...), headers: r.Texts(headers...), composed: t.composed()}
+	return &form{texts: r.Texts(t.settings()...), headers: slices.Sorted(maps.Keys(t.Headers)), composed: t.composed()}
 }
 
 // message is what is sent for a job: to one recipient, so that there is one answer.
@@ -60,109 +59,102 @@ func (m *message) String() string {
 
 // message returns the message for a job. An error is about the job, and holds nothing of it but what the error is about.
 func (f *form) message(job *delivery.Job, now time.Time) (*message, error) {
-	view := render.NewJob(job, now)
+	w := &writing{form: f, job: job, view: render.NewJob(job, now)}
+	var m *message
 	if f.composed {
-		return f.compose(job, view)
+		m = w.compose()
+	} else {
+		m = w.whole()
 	}
-	return f.whole(job, view)
+	return m, w.err
 }
 
+// writing is a message that is being made. The first error stays: what is made after it is not used.
+type writing struct {
+	*form
+	job  *delivery.Job
+	view *render.Job
+	err  error
+}
+
+func (w *writing) fail(err error) { w.err = cmp.Or(w.err, err) }
+
 // compose makes a message of texts.
-func (f *form) compose(job *delivery.Job, view *render.Job) (*message, error) {
-	from, err := f.address(keyFrom, view)
-	if err != nil {
-		return nil, err
-	}
-	to, err := f.address(keyTo, view)
-	if err != nil {
-		return nil, err
-	}
+func (w *writing) compose() *message {
+	from, to := w.address("from"), w.address("to")
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	msg.FromMailAddress(from)
 	msg.ToMailAddress(to)
-	if f.texts[keyReplyTo] != nil {
-		reply, err := f.address(keyReplyTo, view)
-		if err != nil {
-			return nil, err
-		}
-		msg.ReplyToMailAddress(reply)
+	if w.texts["reply_to"] != nil {
+		msg.ReplyToMailAddress(w.address("reply_to"))
 	}
-	subject, err := f.line(keySubject, f.texts[keySubject], view)
-	if err != nil {
-		return nil, err
-	}
-	msg.Subject(subject)
-	msg.SetDateWithValue(view.Time)
-	msg.SetGenHeader(gomail.HeaderMessageID, "<"+messageID(job, from.Address)+">")
-	for name, t := range f.headers {
-		value, err := f.line(name, t, view)
-		if err != nil {
-			return nil, err
-		}
-		if value != "" {
+	msg.Subject(w.line("subject"))
+	msg.SetDateWithValue(w.view.Time)
+	msg.SetGenHeader(gomail.HeaderMessageID, "<"+messageID(w.job, from.Address)+">")
+	for _, name := range w.headers {
+		if value := w.line("headers." + name); value != "" {
 			msg.SetGenHeader(gomail.Header(name), value)
 		}
 	}
 	for _, part := range []struct {
 		key  string
 		kind gomail.ContentType
-	}{{keyText, gomail.TypeTextPlain}, {keyHTML, gomail.TypeTextHTML}} {
-		if f.texts[part.key] == nil {
-			continue
+	}{{"text", gomail.TypeTextPlain}, {"html", gomail.TypeTextHTML}} {
+		if w.texts[part.key] != nil {
+			msg.AddAlternativeString(part.kind, w.text(part.key, render.BodyLimit(w.job)))
 		}
-		body, err := f.texts[part.key].Text(view, render.BodyLimit(job))
-		if err != nil {
-			return nil, err
-		}
-		msg.AddAlternativeString(part.kind, body)
+	}
+	if w.err != nil {
+		return nil
 	}
 	var data bytes.Buffer
-	if _, err := msg.WriteTo(&data); err != nil {
-		return nil, errors.New("the message cannot be written") // to memory: never
-	}
-	return f.envelope(from, to, view, data.Bytes())
+	_, err := msg.WriteTo(&data) // to memory
+	w.fail(err)
+	return w.envelope(from, to, data.Bytes())
 }
 
 // whole takes the payload for the message, and adds what every message needs.
-func (f *form) whole(job *delivery.Job, view *render.Job) (*message, error) {
-	if err := wellFormed(job.Payload); err != nil {
-		return nil, err
+func (w *writing) whole() *message {
+	if w.fail(wellFormed(w.job.Payload)); w.err != nil {
+		return nil
 	}
-	parsed, err := mail.ReadMessage(bytes.NewReader(job.Payload))
+	parsed, err := mail.ReadMessage(bytes.NewReader(w.job.Payload))
 	if err != nil {
-		return nil, errors.New("the payload is no message: it does not begin with headers")
+		w.fail(errors.New("the payload is no message: it does not begin with headers"))
+		return nil
 	}
-	from, err := unnamed.Parse(parsed.Header.Get("From"))
-	if err != nil {
-		return nil, errors.New("the payload is no message: it has no From, or one that is not an address")
+	from := w.own("From", parsed.Header.Get("From"), "the payload is no message: it has no From, or one that is not an address")
+	to := w.address("to")
+	if errors.Is(w.err, errNoAddress) {
+		w.err = nil
+		to = w.own("To", strings.Join(parsed.Header["To"], ", "), "to: the job names no recipient, and the payload's To is not one address")
 	}
-	if from, err = checked("the payload's From", from); err != nil {
-		return nil, err
-	}
-	to, err := f.address(keyTo, view)
-	if errors.Is(err, errNoAddress) {
-		if to, err = unnamed.Parse(strings.Join(parsed.Header["To"], ", ")); err != nil {
-			return nil, errors.New("to: the job names no recipient, and the payload's To is not one address")
-		}
-		to, err = checked("the payload's To", to)
-	}
-	if err != nil {
-		return nil, err
+	if w.err != nil {
+		return nil
 	}
 	var added string
 	if parsed.Header.Get("Message-Id") == "" {
-		added = "Message-ID: <" + messageID(job, from.Address) + ">\r\n"
+		added = "Message-ID: <" + messageID(w.job, from.Address) + ">\r\n"
 	}
 	if parsed.Header.Get("Date") == "" {
-		added += "Date: " + view.Time.Format(time.RFC1123Z) + "\r\n"
+		added += "Date: " + w.view.Time.Format(time.RFC1123Z) + "\r\n"
 	}
-	return f.envelope(from, to, view, append([]byte(added), job.Payload...))
+	return w.envelope(from, to, append([]byte(added), w.job.Payload...))
 }
 
 // unnamed parses addresses in headers whose names may be in any encoding, since they are sent as they are.
 var unnamed = mail.AddressParser{WordDecoder: &mime.WordDecoder{
 	CharsetReader: func(string, io.Reader) (io.Reader, error) { return strings.NewReader("?"), nil },
 }}
+
+// own returns the address in a header of the payload.
+func (w *writing) own(name, text, wrong string) *mail.Address {
+	a, err := unnamed.Parse(text)
+	if err != nil {
+		return w.noAddress(errors.New(wrong))
+	}
+	return w.checked("the payload's "+name, a)
+}
 
 // wellFormed looks for what a server could take for the end of the message, and for what no message may have.
 func wellFormed(payload []byte) error {
@@ -175,35 +167,49 @@ func wellFormed(payload []byte) error {
 }
 
 // envelope returns the message with the addresses that it is sent from and to.
-func (f *form) envelope(from, to *mail.Address, view *render.Job, data []byte) (*message, error) {
-	if f.texts[keyEnvelopeFrom] != nil {
-		var err error
-		if from, err = f.address(keyEnvelopeFrom, view); err != nil {
-			return nil, err
-		}
+func (w *writing) envelope(from, to *mail.Address, data []byte) *message {
+	if w.texts["envelope_from"] != nil {
+		from = w.address("envelope_from")
 	}
 	bare := func(a *mail.Address) string { return (&mail.Address{Address: a.Address}).String() } // quoted where it has to be
-	return &message{
-		from: bare(from), to: bare(to), data: data, utf8: !isASCII(from.Address + to.Address),
-	}, nil
+	return &message{from: bare(from), to: bare(to), data: data, utf8: !isASCII(from.Address + to.Address)}
+}
+
+// text makes the text of a template.
+func (w *writing) text(key string, limit int) string {
+	text, err := w.texts.Make(key, w.view, limit)
+	w.fail(err)
+	return text
+}
+
+// line makes the text of a header: on one line, so that a job cannot add headers.
+func (w *writing) line(key string) string {
+	text := strings.Join(strings.Fields(w.text(key, maxHeader)), " ")
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		w.fail(fmt.Errorf("%s: it has characters that a header cannot have", key))
+	}
+	return text
 }
 
 var errNoAddress = errors.New("the job names none")
 
 // address makes an address of a template.
-func (f *form) address(key string, view *render.Job) (*mail.Address, error) {
-	text, err := f.texts[key].Text(view, maxHeader)
-	if err != nil {
-		return nil, err
-	}
-	if text = strings.TrimSpace(text); text == "" {
-		return nil, fmt.Errorf("%s: %w", key, errNoAddress)
+func (w *writing) address(key string) *mail.Address {
+	text := strings.TrimSpace(w.text(key, maxHeader))
+	if text == "" {
+		return w.noAddress(fmt.Errorf("%s: %w", key, errNoAddress))
 	}
 	a, err := parseAddress(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not an address", key)
+		return w.noAddress(fmt.Errorf("%s: not an address", key))
 	}
-	return checked(key, a)
+	return w.checked(key, a)
+}
+
+// noAddress stands for an address that there is not.
+func (w *writing) noAddress(why error) *mail.Address {
+	w.fail(why)
+	return &mail.Address{Address: "@"}
 }
 
 // parseAddress parses one address. Its name need not be quoted, even with a comma in it, unless it has an @.
@@ -223,7 +229,7 @@ func parseAddress(text string) (*mail.Address, error) {
 }
 
 // checked returns the address as it is sent.
-func checked(what string, a *mail.Address) (*mail.Address, error) {
+func (w *writing) checked(what string, a *mail.Address) *mail.Address {
 	address, err := a.Address, error(nil)
 	if at := strings.LastIndexByte(address, '@'); !isASCII(address[at:]) {
 		var domain string
@@ -231,22 +237,9 @@ func checked(what string, a *mail.Address) (*mail.Address, error) {
 		address = address[:at+1] + domain
 	}
 	if err != nil || len(address) > maxAddress || strings.ContainsFunc(address+a.Name, unicode.IsControl) {
-		return nil, fmt.Errorf("%s: not an address that mail can be sent to or from", what)
+		return w.noAddress(fmt.Errorf("%s: not an address that mail can be sent to or from", what))
 	}
-	return &mail.Address{Name: a.Name, Address: address}, nil
-}
-
-// line makes the text of a header: on one line, so that a job cannot add headers.
-func (f *form) line(key string, t *render.Template, view *render.Job) (string, error) {
-	text, err := t.Text(view, maxHeader)
-	if err != nil {
-		return "", err
-	}
-	text = strings.Join(strings.Fields(text), " ")
-	if strings.ContainsFunc(text, unicode.IsControl) {
-		return "", fmt.Errorf("%s: it has characters that a header cannot have", key)
-	}
-	return text, nil
+	return &mail.Address{Name: a.Name, Address: address}
 }
 
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)

@@ -68,7 +68,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 		p.secrets = strings.NewReplacer(p.password, "***")
 	}
 	texts := c.Texts
-	texts.Text, texts.HTML = r.Secret(keyText, c.Text), r.Secret(keyHTML, c.HTML)
+	texts.Text, texts.HTML = r.Secret("text", c.Text), r.Secret("html", c.HTML)
 	p.form = newForm(r, &texts)
 	return p
 }

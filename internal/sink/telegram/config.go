@@ -38,8 +38,6 @@ func (c *Config) Problems() []string {
 	case !tokenPattern.MatchString(c.Token):
 		p.Add(notAToken)
 	}
-	if !methodPattern.MatchString(c.Method) {
-		p.Add("method: not a method of the Bot API; use one such as sendMessage")
-	}
+	p.When(!methodPattern.MatchString(c.Method), "method: not a method of the Bot API; use one such as sendMessage")
 	return p
 }

@@ -53,16 +53,10 @@ func (c *Config) Problems() []string {
 		p.Add("subject: required; use an address at which the push services can reach you, such as mailto:ops@example.com")
 	}
 	p.Texts(c.texts()...)
-	if c.Subscription == "" {
-		p.Add(`subscription: required; use a template such as {{ .Header "subscription" }}`)
-	}
+	p.When(c.Subscription == "", `subscription: required; use a template such as {{ .Header "subscription" }}`)
 	p.OneOf("urgency", c.Urgency, urgencies)
-	if c.Topic != "" && !render.IsTemplate(c.Topic) && !isTopic(c.Topic) {
-		p.Add("topic: not a topic; use up to 32 letters, digits, - and _")
-	}
-	if why := httpcall.ProxyProblem(c.Proxy); why != "" {
-		p.Add("proxy: %s", why)
-	}
+	p.When(c.Topic != "" && !render.IsTemplate(c.Topic) && !isTopic(c.Topic), "topic: not a topic; use up to 32 letters, digits, - and _")
+	p.Because("proxy", httpcall.ProxyProblem(c.Proxy))
 	return append(p, c.Guard.Problems("guard.")...)
 }
 
