@@ -274,6 +274,8 @@ func TestPayloads(t *testing.T) {
 			``, `hunter22`, `null`, `{}`, `{"target":{"token":"hunter22"}}`, `{"target":{"token":[]}}`, `{"target":{"token":["a","hunter22"]}}`,
 			`{"target":{"token":["a"]},"message":{"token":["hunter22"]}}`, `{"target":{"token":["a"]},"x":"` + long + `"}`,
 		},
+		"smev":        {``, `hunter22`, `{"a":1}`, `<hunter22/>`},
+		"smev direct": {``, `hunter22`, `{"a":1}`, `<hunter22/>`},
 		"telegram": {
 			`{"text":"hunter22"}`, `{"chat_id":""}`, `{"chat_id":["hunter22"]}`, `null`, `hunter22`, ``, `[]`, `{"chat_id":1,"text":"` + long + `"}`,
 		},

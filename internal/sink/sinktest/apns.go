@@ -4,15 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,8 +23,8 @@ type APNs struct {
 
 	key *ecdsa.PublicKey
 
+	received counter // by device
 	mu       sync.Mutex
-	received map[string]int // by device
 	headers  []map[string]string
 	tokens   []string       // those of providers, as they came
 	valid    map[int]bool   // connections with a valid token
@@ -60,18 +53,10 @@ func StartAPNs(t testing.TB, treat func(c *Call, device string, n int) (treated 
 		t.Fatal(err)
 	}
 	a := &APNs{
-		key: &key.PublicKey, received: map[string]int{}, valid: map[int]bool{}, active: map[int]int{}, limits: map[int]uint32{},
+		key: &key.PublicKey, valid: map[int]bool{}, active: map[int]int{}, limits: map[int]uint32{}, KeyFile: writeFile(t, "AuthKey.p8", privatePEM(t, key)),
 	}
 	a.Server = Start(t, HTTP2, Options{Streams: streamsBefore}, func(c *Call) { a.take(c, treat) })
 	a.URL = strings.TrimSuffix(a.URL, "/deliver")
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.KeyFile = filepath.Join(t.TempDir(), "AuthKey.p8")
-	if err := os.WriteFile(a.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	return a
 }
 
@@ -81,11 +66,7 @@ func (a *APNs) Fail(c *Call, status int, reason string, header ...string) {
 }
 
 // Received returns how many notifications for a device were read to their end.
-func (a *APNs) Received(device string) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.received[device]
-}
+func (a *APNs) Received(device string) int { return a.received.of(device) }
 
 // Headers returns those of the notifications, in order, by their names in lower case.
 func (a *APNs) Headers() []map[string]string {
@@ -155,10 +136,9 @@ func (a *APNs) take(c *Call, treat func(c *Call, device string, n int) bool) {
 		all[strings.ToLower(name)] = c.Header.Get(name)
 	}
 	a.mu.Lock()
-	a.received[device]++
-	n := a.received[device]
 	a.headers = append(a.headers, all)
 	a.mu.Unlock()
+	n := a.received.add(device)
 	if treat == nil || !treat(c, device, n) {
 		c.Answer(200, "Apns-Id", c.Header.Get("Apns-Id"))
 	}
@@ -202,22 +182,12 @@ func wrong(c *Call) (device, reason string) {
 
 // check returns what is wrong with a token.
 func (a *APNs) check(jwt string) (reason string) {
-	parts := strings.Split(jwt, ".")
-	if len(parts) != 3 {
-		return "InvalidProviderToken"
-	}
-	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || len(signature) != 64 ||
-		!ecdsa.Verify(a.key, digest[:], new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])) {
-		return "InvalidProviderToken"
-	}
 	var head struct{ Alg, Kid string }
 	var claims struct {
 		Iss string
 		Iat int64
 	}
-	if !decodePart(parts[0], &head) || !decodePart(parts[1], &claims) || head.Alg != "ES256" || head.Kid != "KEY1" || claims.Iss != "TEAM1" {
+	if !signed(jwt, es256(a.key), &head, &claims) || head.Alg != "ES256" || head.Kid != "KEY1" || claims.Iss != "TEAM1" {
 		return "InvalidProviderToken"
 	}
 	if age := time.Since(time.Unix(claims.Iat, 0)); age < -time.Minute || age > time.Hour {

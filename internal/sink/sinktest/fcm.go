@@ -3,17 +3,10 @@ package sinktest
 import (
 	"bytes"
 	"crypto"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,16 +22,15 @@ type FCM struct {
 	KeyFile string // of a service account
 	Project string
 
-	// Life is that of tokens, in seconds; Token, if set, treats requests for one. Both before the first request.
-	Life  int
+	// Token, if set, treats requests for a token. Before the first request.
 	Token func(n int, c *Call) (treated bool)
 
 	key    *rsa.PublicKey
 	tokens atomic.Int32 // given out
 	revoke atomic.Int32 // tokens up to this one are not accepted
 
+	received counter // by recipient
 	mu       sync.Mutex
-	received map[string]int // by recipient
 	bodies   [][]byte
 }
 
@@ -46,8 +38,7 @@ type FCM struct {
 // returns false for the usual answer.
 func StartFCM(t testing.TB, treat func(c *Call, recipient string, n int) (treated bool)) *FCM {
 	t.Helper()
-	key, keyPEM := accountKey(t)
-	f := &FCM{Project: "demo", Life: 3600, key: &key.PublicKey, received: map[string]int{}}
+	f := &FCM{Project: "demo"}
 	f.Server = Start(t, HTTP2, Options{}, func(c *Call) {
 		if c.Path == "/token" {
 			f.give(c)
@@ -56,34 +47,10 @@ func StartFCM(t testing.TB, treat func(c *Call, recipient string, n int) (treate
 		f.take(c, treat)
 	})
 	f.URL = strings.TrimSuffix(f.URL, "/deliver")
-	content, err := json.Marshal(map[string]string{
-		"type": "service_account", "project_id": f.Project, "private_key_id": "k1", "client_email": "pacer@demo.iam.example",
-		"private_key": keyPEM, "token_uri": f.URL + "/token",
+	f.key, f.KeyFile = accountFile(t, map[string]string{
+		"type": "service_account", "project_id": f.Project, "private_key_id": "k1", "client_email": "pacer@demo.iam.example", "token_uri": f.URL + "/token",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.KeyFile = filepath.Join(t.TempDir(), "service-account.json")
-	if err := os.WriteFile(f.KeyFile, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	return f
-}
-
-var accounts = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
-
-// accountKey returns the key of service accounts, which is the same for all stand-ins, since making one takes long.
-func accountKey(t testing.TB) (key *rsa.PrivateKey, inPEM string) {
-	t.Helper()
-	key, err := accounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // JSON answers with a body of JSON.
@@ -121,11 +88,7 @@ func (f *FCM) Give() string { return fmt.Sprintf("ya29.token-%d", f.tokens.Add(1
 func (f *FCM) Revoke() { f.revoke.Store(f.tokens.Load()) }
 
 // Received returns how many messages for a recipient were read to their end.
-func (f *FCM) Received(recipient string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.received[recipient]
-}
+func (f *FCM) Received(recipient string) int { return f.received.of(recipient) }
 
 // Count returns how many messages were read to their end.
 func (f *FCM) Count() int {
@@ -152,35 +115,23 @@ func (f *FCM) give(c *Call) {
 		c.JSON(400, `{"error":"invalid_grant"}`)
 		return
 	}
-	c.JSON(200, fmt.Sprintf(`{"access_token":"ya29.token-%d","expires_in":%d,"token_type":"Bearer"}`, n, f.Life))
+	c.JSON(200, fmt.Sprintf(`{"access_token":"ya29.token-%d","expires_in":3600,"token_type":"Bearer"}`, n))
 }
 
 // asserted checks a JWT.
 func (f *FCM) asserted(jwt string) bool {
-	parts := strings.Split(jwt, ".")
-	if len(parts) != 3 {
-		return false
-	}
-	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || rsa.VerifyPKCS1v15(f.key, crypto.SHA256, digest[:], signature) != nil {
-		return false
-	}
 	var head struct{ Alg, Kid string }
 	var claims struct {
 		Iss, Scope, Aud string
 		Iat, Exp        int64
 	}
+	fits := func(digest, signature []byte) bool {
+		return rsa.VerifyPKCS1v15(f.key, crypto.SHA256, digest, signature) == nil
+	}
 	now := time.Now().Unix()
-	return decodePart(parts[0], &head) && decodePart(parts[1], &claims) && head.Alg == "RS256" && head.Kid == "k1" &&
+	return signed(jwt, fits, &head, &claims) && head.Alg == "RS256" && head.Kid == "k1" &&
 		claims.Iss == "pacer@demo.iam.example" && claims.Aud == f.URL+"/token" && claims.Iat <= now && claims.Exp > now &&
 		claims.Exp-claims.Iat <= 3600 && claims.Scope == "https://www.googleapis.com/auth/firebase.messaging"
-}
-
-// decodePart decodes a part of a JWT.
-func decodePart(part string, into any) bool {
-	b, err := base64.RawURLEncoding.DecodeString(part)
-	return err == nil && json.Unmarshal(b, into) == nil
 }
 
 // take takes a message.
@@ -200,12 +151,12 @@ func (f *FCM) take(c *Call, treat func(c *Call, recipient string, n int) bool) {
 		return
 	}
 	f.mu.Lock()
-	if !check {
-		f.received[recipient]++
-	}
-	count := f.received[recipient]
 	f.bodies = append(f.bodies, c.Payload)
 	f.mu.Unlock()
+	count := 0
+	if !check {
+		count = f.received.add(recipient)
+	}
 	if check || treat == nil || !treat(c, recipient, count) {
 		c.JSON(200, fmt.Sprintf(`{"name":"projects/%s/messages/%s-%d"}`, f.Project, recipient, count))
 	}

@@ -3,13 +3,9 @@ package sinktest
 import (
 	"crypto"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,8 +29,8 @@ type HMS struct {
 // returns false for the usual answer.
 func StartHMS(t testing.TB, treat func(c *Call, recipient string, n int) (treated bool)) *HMS {
 	t.Helper()
-	key, keyPEM := accountKey(t)
-	h := &HMS{Project: "388421841222", Secret: strings.Repeat("s", 20), key: &key.PublicKey}
+	h := &HMS{Project: "388421841222", Secret: strings.Repeat("s", 20)}
+	h.key, h.KeyFile = accountFile(t, map[string]string{"project_id": h.Project, "key_id": "k1", "sub_account": "a1"})
 	h.Server = Start(t, HTTP2, Options{}, func(c *Call) {
 		if c.Path == "/oauth2/v3/token" {
 			h.give(c)
@@ -43,14 +39,6 @@ func StartHMS(t testing.TB, treat func(c *Call, recipient string, n int) (treate
 		h.take(c, treat)
 	})
 	h.URL = strings.TrimSuffix(h.URL, "/deliver")
-	content, err := json.Marshal(map[string]string{"project_id": h.Project, "key_id": "k1", "private_key": keyPEM, "sub_account": "a1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.KeyFile = filepath.Join(t.TempDir(), "agc-key.json")
-	if err := os.WriteFile(h.KeyFile, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	return h
 }
 
@@ -80,22 +68,16 @@ func (h *HMS) trusts(bearer string) bool {
 	if _, err := fmt.Sscanf(bearer, "CgB6e3x9-%d", &n); err == nil {
 		return n <= h.given.Load()
 	}
-	parts := strings.Split(bearer, ".")
-	if len(parts) != 3 {
-		return false
-	}
-	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || rsa.VerifyPSS(h.key, crypto.SHA256, digest[:], signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) != nil {
-		return false
-	}
 	var head struct{ Alg, Kid, Typ string }
 	var claims struct {
 		Iss, Aud string
 		Iat, Exp int64
 	}
+	fits := func(digest, signature []byte) bool {
+		return rsa.VerifyPSS(h.key, crypto.SHA256, digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
+	}
 	now := time.Now().Unix()
-	return decodePart(parts[0], &head) && decodePart(parts[1], &claims) && head.Alg == "PS256" && head.Kid == "k1" && head.Typ == "JWT" &&
+	return signed(bearer, fits, &head, &claims) && head.Alg == "PS256" && head.Kid == "k1" && head.Typ == "JWT" &&
 		claims.Iss == "a1" && claims.Aud == h.TokenURL() && claims.Iat <= now && claims.Exp > now && claims.Exp-claims.Iat <= 3600
 }
 

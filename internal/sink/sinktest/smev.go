@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +26,6 @@ type SMEV struct {
 	queue    []*queued      // responses
 	made     int            // of these, for their ids
 	acks     map[string]int // by the response's MessageID, whatever became of them
-	exceeded int
 }
 
 // SMEVOptions are how a stand-in behaves. The zero value is SMEV with a supplier that answers at once.
@@ -39,10 +39,6 @@ type SMEVOptions struct {
 	Deaf func(r SMEVRequest, n int) bool
 	// Supplier, if set, says what becomes of a request; nil: one response, at once.
 	Supplier func(r SMEVRequest) []SMEVReply
-	// Windows are the supplier's limits. A request beyond one is answered with a refusal.
-	Windows []SMEVWindow
-	// Overflow, if set, is how many requests may be without a final response; others are refused with DestinationOverflow.
-	Overflow int
 	// Files are the sizes of the attachments that lie in SMEV's storage, by their UUIDs, and Space, if set, is how many bytes of
 	// them requests may have in all: others are refused with QuoteLimitExceeded.
 	Files map[string]int64
@@ -68,12 +64,6 @@ type SMEVRequest struct {
 	Attachments []string
 }
 
-// SMEVWindow is a limit of requests in any span.
-type SMEVWindow struct {
-	Max  int
-	Span time.Duration
-}
-
 // SMEVReply is what becomes of a request, after a while: one of the kinds of what GetResponse returns.
 type SMEVReply struct {
 	After time.Duration
@@ -88,9 +78,6 @@ type queued struct {
 	from         time.Time // when it may be given
 	acked        bool
 }
-
-// final reports whether nothing follows.
-func (q *queued) final() bool { return q.reply.Kind != "RequestStatus" }
 
 const smevTypes = "urn://x-artefacts-smev-gov-ru/services/message-exchange/types/"
 
@@ -129,11 +116,7 @@ func (s *SMEV) Acks() map[string]int { return s.copied(&s.acks) }
 func (s *SMEV) copied(m *map[string]int) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := make(map[string]int, len(*m))
-	for k, n := range *m {
-		counts[k] = n
-	}
-	return counts
+	return maps.Clone(*m)
 }
 
 // Waiting returns how many responses are not acknowledged.
@@ -155,13 +138,6 @@ func (s *SMEV) LoseAcks() {
 	for _, q := range s.queue {
 		q.acked, q.from = false, time.Time{}
 	}
-}
-
-// Exceeded returns how many requests came beyond a limit of the supplier.
-func (s *SMEV) Exceeded() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.exceeded
 }
 
 func (s *SMEV) handle(c *Call) {
@@ -278,9 +254,6 @@ func (s *SMEV) Register(r SMEVRequest) (fault string) {
 	if slices.ContainsFunc(s.requests, func(o SMEVRequest) bool { return o.MessageID == r.MessageID }) {
 		return "MessageIsAlreadySent"
 	}
-	if s.options.Overflow > 0 && s.unanswered() >= s.options.Overflow {
-		return "DestinationOverflow"
-	}
 	if s.options.Space > 0 && s.size(s.requests...)+s.size(r) > s.options.Space {
 		return "QuoteLimitExceeded"
 	}
@@ -288,10 +261,6 @@ func (s *SMEV) Register(r SMEVRequest) (fault string) {
 	replies := []SMEVReply{{Kind: "MessagePrimaryContent"}}
 	if s.options.Supplier != nil {
 		replies = s.options.Supplier(r)
-	}
-	if s.beyond(r.At) {
-		s.exceeded++
-		replies = []SMEVReply{{Kind: "RequestRejected", Code: "FAILURE"}}
 	}
 	for _, reply := range replies {
 		s.made++
@@ -307,30 +276,6 @@ func (s *SMEV) size(requests ...SMEVRequest) (n int64) {
 	for _, r := range requests {
 		for _, id := range r.Attachments {
 			n += s.options.Files[id]
-		}
-	}
-	return n
-}
-
-// beyond reports whether a limit is exceeded by the request that came at at, the last one. Needs the lock.
-func (s *SMEV) beyond(at time.Time) bool {
-	for _, w := range s.options.Windows {
-		first := len(s.requests)
-		for first > 0 && s.requests[first-1].At.After(at.Add(-w.Span)) {
-			if first--; len(s.requests)-first > w.Max {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// unanswered returns how many requests have no final response that was acknowledged. Needs the lock.
-func (s *SMEV) unanswered() int {
-	n := len(s.requests)
-	for _, q := range s.queue {
-		if q.acked && q.final() {
-			n--
 		}
 	}
 	return n

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -91,11 +92,7 @@ func (a *Adapter) Requests() []AdapterRequest {
 func (a *Adapter) Sent() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	counts := make(map[string]int, len(a.sent))
-	for k, n := range a.sent {
-		counts[k] = n
-	}
-	return counts
+	return maps.Clone(a.sent)
 }
 
 func (a *Adapter) handle(c *Call) {

@@ -49,7 +49,6 @@ type SMTPOptions struct {
 	Size       int64    // of the largest message that it takes; 0: any
 	Mechanisms []string // of authentication; nil: PLAIN
 
-	Accept func(n int, c net.Conn) bool                // sees each connection first, numbered from 1; false: it is closed
 	Sender func(from string, connection int) error     // the answer to MAIL
 	Treat  func(recipient string, n int) MailTreatment // is asked when a recipient is named, the n-th time
 }
@@ -106,29 +105,23 @@ func StartSMTP(t testing.TB, opt SMTPOptions) *SMTP {
 	return s
 }
 
-// mailListener numbers connections, and shows them to Accept.
+// mailListener numbers connections.
 type mailListener struct {
 	net.Listener
 	server *SMTP
 }
 
 func (l *mailListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		s := l.server
-		s.mu.Lock()
-		s.conns = append(s.conns, c)
-		n := len(s.conns)
-		s.numbers[c.RemoteAddr().String()] = n
-		s.mu.Unlock()
-		if s.options.Accept == nil || s.options.Accept(n, c) {
-			return c, nil
-		}
-		_ = c.Close()
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	s := l.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+	s.numbers[c.RemoteAddr().String()] = len(s.conns)
+	return c, nil
 }
 
 // Connections returns how many connections there were.

@@ -134,58 +134,41 @@ func TestRequestInDoubtForTooLong(t *testing.T) {
 	}
 }
 
+// TestFaults: what faults mean, of each kind one. The next attempt keeps the id if SMEV may have the request.
 func TestFaults(t *testing.T) {
-	type want struct {
-		class delivery.ResultClass
-		scope delivery.Scope
-		wait  time.Duration
-	}
-	wanted := map[string]want{
-		"MessageIsAlreadySent": {class: delivery.Delivered}, "SMEVFailure": {class: delivery.Temporary}, "NewInVersion9": {class: delivery.Temporary},
-		"DestinationOverflow": {delivery.Throttled, delivery.ScopeCampaign, 30 * time.Second},
-		"QuoteLimitExceeded":  {delivery.Throttled, delivery.ScopeCampaign, 5 * time.Minute},
-		"AccessDenied":        {class: delivery.Misconfigured, scope: delivery.ScopeCampaign},
-	}
-	for _, name := range []string{"SenderIsNotRegistered", "SignatureVerificationFault", "StaleMessageId"} {
-		wanted[name] = want{class: delivery.Misconfigured}
-	}
-	for _, name := range []string{
-		"InvalidContent", "BusinessDataTypeIsNotSupported", "AttachmentContentMiscoordination", "AttachmentSizeLimitExceeded", "InvalidMessageIdFormat",
-		"TransactionCodeInvalid", "UnknownMessageType", "RecipientIsNotFound", "PersonalAccessDenied", "EndOfLifeReached",
-	} {
-		wanted[name] = want{class: delivery.Permanent}
-	}
 	var far *sinktest.SMEV
 	var now atomic.Value
 	far, s := start(t, sinktest.SMEVOptions{Treat: func(c *sinktest.Call, _ sinktest.SMEVRequest, _ int) bool {
 		far.Fault(c, now.Load().(string))
 		return true
 	}}, nil)
-	for name, w := range wanted {
-		now.Store(name)
-		res := deliver(t, s, jobOf(name))
-		if res.Class != w.class || res.Scope != w.scope || res.RetryAfter != w.wait {
-			t.Errorf("%s: %+v, want %+v", name, res, w)
+	for _, tt := range []struct {
+		name  string
+		class delivery.ResultClass
+		scope delivery.Scope
+		wait  time.Duration
+		kept  bool
+	}{
+		{name: "MessageIsAlreadySent", class: delivery.Delivered, kept: true},
+		{name: "SMEVFailure", class: delivery.Temporary, kept: true},
+		{name: "NewInVersion9", class: delivery.Temporary, kept: true},
+		{name: "InvalidContent", class: delivery.Permanent, kept: true},
+		{name: "DestinationOverflow", class: delivery.Throttled, scope: delivery.ScopeCampaign, wait: 30 * time.Second},
+		{name: "QuoteLimitExceeded", class: delivery.Throttled, scope: delivery.ScopeCampaign, wait: 5 * time.Minute},
+		{name: "AccessDenied", class: delivery.Misconfigured, scope: delivery.ScopeCampaign},
+		{name: "StaleMessageId", class: delivery.Misconfigured},
+	} {
+		now.Store(tt.name)
+		res := deliver(t, s, jobOf(tt.name))
+		if res.Class != tt.class || res.Scope != tt.scope || res.RetryAfter != tt.wait || strings.Contains(res.Detail, "4509 123456") {
+			t.Errorf("%+v, want %+v", res, tt)
 		}
-		if res.Class != delivery.Delivered && (res.Provider == nil || res.Provider.Code != name || !strings.Contains(res.Detail, name)) {
-			t.Errorf("%s: %+v, %q", name, res.Provider, res.Detail)
+		if res.Class != delivery.Delivered && (res.Provider == nil || res.Provider.Code != tt.name || !strings.Contains(res.Detail, tt.name)) {
+			t.Errorf("%s: %+v, %q", tt.name, res.Provider, res.Detail)
 		}
-		// The next attempt keeps the id if SMEV may have the request.
-		if kept := res.Provider != nil && res.Provider.MessageID != ""; kept != (w.class == delivery.Temporary || w.class == delivery.Delivered || w.class == delivery.Permanent) {
-			t.Errorf("%s: %+v", name, res.Provider)
+		if kept := res.Provider != nil && res.Provider.MessageID != ""; kept != tt.kept {
+			t.Errorf("%s: %+v", tt.name, res.Provider)
 		}
-		if strings.Contains(res.Detail, "4509 123456") {
-			t.Errorf("the payload is in %q", res.Detail)
-		}
-	}
-}
-
-func TestPayloadThatIsNoDocument(t *testing.T) {
-	far, s := start(t, sinktest.SMEVOptions{}, nil)
-	job := jobOf("a")
-	job.Payload = []byte(`{"a":1}`)
-	if res := deliver(t, s, job); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "payload: ") || len(far.Seen()) != 0 {
-		t.Errorf("%+v", res)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -155,44 +154,6 @@ func TestConnectionsAreKept(t *testing.T) {
 	slices.Sort(got)
 	if n := len(slices.Compact(slices.Clone(got))); n != len(got) || n != 164 {
 		t.Errorf("%d messages, to %d", len(got), n)
-	}
-}
-
-// TestDoubt: only a message whose end was sent may have been taken.
-func TestDoubt(t *testing.T) {
-	t.Parallel()
-	var conns sync.Map
-	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{
-		Accept: func(n int, c net.Conn) bool { conns.Store(n, c); return true },
-		Sender: func(from string, connection int) error {
-			if from == "reset@example.com" {
-				c, _ := conns.Load(connection)
-				sinktest.Reset(c.(net.Conn))
-			}
-			return nil
-		},
-		Treat: func(recipient string, _ int) (how sinktest.MailTreatment) {
-			how.Reset = strings.HasPrefix(recipient, "reset")
-			return how
-		},
-	})
-	k := open(t, s, func(c *Config) { c.From = `{{ .Header "from" }}` })
-	for _, tt := range []struct {
-		from, to string
-		want     delivery.ResultClass
-		said     string
-	}{
-		{"reset@example.com", "ann@example.org", delivery.Unreachable, "after MAIL"},
-		{"a@example.com", "reset@example.org", delivery.Temporary, "it may have taken the message"},
-		{"a@example.com", "ann@example.org", delivery.Delivered, ""},
-	} {
-		res := k.Deliver(t.Context(), job(tt.to, "x", "from", tt.from))
-		if res.Class != tt.want || (res.By == delivery.ByNobody) != (tt.want == delivery.Temporary) || !strings.Contains(res.Detail, tt.said) {
-			t.Errorf("%s to %s: %+v", tt.from, tt.to, res)
-		}
-	}
-	if s.Named("reset@example.org") != 1 {
-		t.Error("a message in doubt was sent again")
 	}
 }
 

@@ -1,7 +1,6 @@
 package webpush
 
 import (
-	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdh"
@@ -75,47 +74,31 @@ func decode(s string) ([]byte, error) {
 }
 
 // encrypt returns a message as the body of a request (RFC 8291), with a key and a salt of its own.
-func encrypt(to subscription, message []byte) ([]byte, error) {
-	own, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
+func encrypt(to subscription, message []byte) []byte {
+	own, _ := ecdh.P256().GenerateKey(rand.Reader) // which never fails, as documented, and nor does the next line
 	salt := make([]byte, saltSize)
-	_, _ = rand.Read(salt) // which never fails, as documented
+	_, _ = rand.Read(salt)
 	return seal(to, message, own, salt)
 }
 
-// seal encrypts a message with a key and a salt that have not been used before: one record, without padding.
-func seal(to subscription, message []byte, own *ecdh.PrivateKey, salt []byte) ([]byte, error) {
-	shared, err := own.ECDH(to.public)
-	if err != nil {
-		return nil, err
-	}
-	public := own.PublicKey().Bytes()
+// seal encrypts a message with a key and a salt that have not been used before: one record, without padding. Its errors would be about the
+// sizes of keys, which are right.
+func seal(to subscription, message []byte, own *ecdh.PrivateKey, salt []byte) []byte {
 	derive := func(secret, salt []byte, info string, size int) []byte {
-		key, e := hkdf.Key(sha256.New, secret, salt, info, size)
-		err = cmp.Or(err, e)
+		key, _ := hkdf.Key(sha256.New, secret, salt, info, size)
 		return key
 	}
+	public := own.PublicKey().Bytes()
+	shared, _ := own.ECDH(to.public)
 	input := derive(shared, to.auth, "WebPush: info\x00"+string(to.public.Bytes())+string(public), sha256.Size)
-	key := derive(input, salt, "Content-Encoding: aes128gcm\x00", keySize)
+	block, _ := aes.NewCipher(derive(input, salt, "Content-Encoding: aes128gcm\x00", keySize))
+	gcm, _ := cipher.NewGCM(block)
 	nonce := derive(input, salt, "Content-Encoding: nonce\x00", nonceSize)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
+
 	body := make([]byte, 0, headerSize+len(message)+1+tagSize)
 	body = append(body, salt...)
 	body = binary.BigEndian.AppendUint32(body, maxBody) // the size of a record
 	body = append(append(body, byte(len(public))), public...)
 	const last = 2 // delimits the message in the last record
-	plain := append(append(make([]byte, 0, len(message)+1), message...), last)
-	return gcm.Seal(body, nonce, plain, nil), nil
+	return gcm.Seal(body, nonce, append(append(make([]byte, 0, len(message)+1), message...), last), nil)
 }

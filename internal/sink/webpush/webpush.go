@@ -119,9 +119,7 @@ func (p parts) request(job *delivery.Job, now time.Time) (r httpcall.Request, er
 	}
 	if len(text) > 0 {
 		r.Header["Content-Encoding"], r.Header["Content-Type"] = []string{"aes128gcm"}, []string{"application/octet-stream"}
-		if r.Body, err = encrypt(to, text); err != nil {
-			return r, err
-		}
+		r.Body = encrypt(to, text)
 	}
 	r.Header["Authorization"] = []string{p.vapid.Token(originOf(to.endpoint), now)}
 	return r, nil

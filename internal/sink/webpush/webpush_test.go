@@ -61,10 +61,7 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := seal(to, []byte("When I grow up, I want to be a watermelon"), own, decoded(t, "DGv6ra1nlYgDCS1FRnbzlw"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := seal(to, []byte("When I grow up, I want to be a watermelon"), own, decoded(t, "DGv6ra1nlYgDCS1FRnbzlw"))
 	const want = "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPT" +
 		"pK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
 	if got := base64.RawURLEncoding.EncodeToString(body); got != want {
