@@ -36,18 +36,13 @@ func retires(a httpcall.Answer) bool {
 // classify returns the result for an answer; byJob reports whether a setting is a template, so that its value is the job's.
 func classify(a httpcall.Answer, byJob func(key string) bool, now time.Time) delivery.Result {
 	body := httpcall.Read[said](a)
-	res := codes.Judge(a, body.Reason, now)
+	res := codes.Judge(a, httpcall.Said{Code: body.Reason, MessageID: a.Header.Get("Apns-Id")}, now)
 	switch key, isSetting := settings[body.Reason]; {
-	case res.Class == delivery.Delivered:
-		res.Provider = &delivery.Provider{MessageID: a.Header.Get("Apns-Id")}
-		return res
 	case isSetting && byJob(key):
 		res.Class = delivery.Permanent
 	case body.Reason == "TooManyRequests":
 		res.Scope = delivery.ScopeRecipient
-	}
-	res = a.Refusal(res, body.Reason)
-	if body.Reason != "" && res.Class == delivery.Rejected && body.Timestamp > 0 {
+	case body.Reason != "" && res.Class == delivery.Rejected && body.Timestamp > 0:
 		res.Provider.GoneSince = time.UnixMilli(body.Timestamp).UTC()
 	}
 	return res

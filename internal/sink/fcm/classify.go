@@ -74,20 +74,12 @@ func (s *said) aboutRecipient() bool {
 	return false
 }
 
-// classify returns the result for an answer by the codes of the service. An answer with a status of success that is an error, or that is no
-// object, is temporary: it is not the service's own.
+// classify returns the result for an answer by the codes of the service. One with a status of success may be an error.
 func classify(a httpcall.Answer, codes *httpcall.Codes, now time.Time) delivery.Result {
 	body := httpcall.Read[said](a)
-	code := body.code()
-	res := codes.Judge(a, code, now)
-	switch {
-	case res.Class == delivery.Delivered && body.Error == nil && !a.Foreign():
-		res.Provider = &delivery.Provider{MessageID: body.Name}
-		return res
-	case res.Class == delivery.Delivered:
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-	case res.Class == delivery.Throttled && body.aboutRecipient():
+	res := codes.Judge(a, httpcall.Said{Code: body.code(), MessageID: body.Name, Foreign: body.Error != nil || a.Foreign()}, now)
+	if res.Class == delivery.Throttled && body.aboutRecipient() {
 		res.Scope = delivery.ScopeRecipient
 	}
-	return a.Refusal(res, code)
+	return res
 }

@@ -3,11 +3,15 @@
 package fcm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -40,7 +44,7 @@ func NewLike(c *Config, host base.Host, codes *httpcall.Codes, check string) (*h
 		Limits: c.Limits, Build: c.build, Refuses: refusesToken, Blame: blame,
 		Classify: func(a httpcall.Answer, now time.Time) delivery.Result { return classify(a, codes, now) },
 		Request: func(p parts, job *delivery.Job, _ time.Time) (httpcall.Request, error) {
-			body, err := request(job.Payload, c.ValidateOnly)
+			body, err := bodyOf(job.Payload, c.ValidateOnly)
 			return p.request(body), err
 		},
 		Check: func(p parts) (httpcall.Request, error) { return p.request([]byte(check)), nil },
@@ -115,4 +119,35 @@ func blame(p parts, res *delivery.Result) string {
 		return "project"
 	}
 	return "" // the service knows the project and the token
+}
+
+// maxMessage bounds a message, in bytes: what is delivered to a device has at most 4,096, and settings of platforms come
+// on top of it.
+const maxMessage = 32 << 10
+
+// bodyOf returns the body of the request for a payload: the message itself, or {"message": …}. The error is about the job,
+// and repeats nothing of it.
+func bodyOf(payload []byte, validateOnly bool) ([]byte, error) {
+	if len(payload) > maxMessage {
+		return nil, fmt.Errorf("the message is longer than %d bytes", maxMessage)
+	}
+	var outer map[string]json.RawMessage
+	if json.Unmarshal(payload, &outer) != nil || outer == nil {
+		return nil, errors.New("the payload is no JSON object; it has to be a message of FCM")
+	}
+	message := payload
+	if inner, ok := outer["message"]; ok {
+		if len(outer) > 1 {
+			return nil, errors.New("the payload has other keys beside message; leave them out")
+		}
+		message = inner
+	}
+	if message = bytes.TrimSpace(message); message[0] != '{' {
+		return nil, errors.New("the payload is not a message of FCM, which is an object")
+	}
+	begin := `{"message":`
+	if validateOnly {
+		begin = `{"validate_only":true,"message":`
+	}
+	return slices.Concat([]byte(begin), message, []byte{'}'}), nil
 }

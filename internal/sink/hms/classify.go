@@ -22,6 +22,7 @@ const (
 	noRight          = "80300011" // to send messages of this level
 	aboutCredentials = "802"
 	unknown          = "other"
+	byStatus         = "status" // which counts alone
 )
 
 // codes are those of the service, or how they begin.
@@ -47,21 +48,16 @@ func read(a httpcall.Answer) (s said) {
 
 // classify returns the result for an answer. The service says failure with a status of success, too, and always has a code there.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
-	body, key := read(a), ""
+	body := read(a)
+	answer := httpcall.Said{Code: body.Code, Means: byStatus, MessageID: body.RequestID, Foreign: body.Code == ""}
 	if a.Status < http.StatusTooManyRequests {
-		key = body.key()
+		answer.Means = body.key()
 	}
-	res := codes.Judge(a, key, now)
-	switch {
-	case res.Class == delivery.Delivered && body.Code == "":
-		res.Class, res.By = delivery.Temporary, delivery.ByNobody
-	case res.Class == delivery.Delivered:
-		res.Provider = &delivery.Provider{MessageID: body.RequestID}
-		return res
-	case key == noRight:
+	res := codes.Judge(a, answer, now)
+	if answer.Means == noRight {
 		res.Scope = delivery.ScopeCampaign
 	}
-	return a.Refusal(res, body.Code)
+	return res
 }
 
 // key returns the one of the codes that an answer means: where tokens were refused, the message says more.

@@ -57,25 +57,34 @@ type Codes struct {
 	Wait time.Duration
 }
 
-// Judge returns the result for an answer with the code, "" for none.
-func (c *Codes) Judge(a Answer, code string, now time.Time) delivery.Result {
+// Said is what a service says in an answer.
+type Said struct {
+	Code      string // its own, "" for none
+	Means     string // the code that counts, if not Code
+	MessageID string // that it gave the message, "" for none
+	Foreign   bool   // the answer is not one of a service that has taken the message
+}
+
+// Judge returns the result for an answer. Success in an answer that is foreign is temporary: it is not the service's own.
+func (c *Codes) Judge(a Answer, said Said, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
-	for _, key := range [...]string{strconv.Itoa(a.Status), code} {
+	for _, key := range [...]string{strconv.Itoa(a.Status), cmp.Or(said.Means, said.Code)} {
 		if class, known := c.Classes[key]; known {
 			res = a.As(class, now)
 		}
 	}
-	if res.Class == delivery.Throttled {
+	switch {
+	case res.Class == delivery.Throttled:
 		res.RetryAfter = cmp.Or(res.RetryAfter, c.Wait)
+	case res.Class == delivery.Delivered && !said.Foreign:
+		res.Provider = &delivery.Provider{MessageID: said.MessageID}
+		return res
+	case res.Class == delivery.Delivered:
+		res.Class, res.By = delivery.Temporary, delivery.ByNobody
 	}
-	return res
-}
-
-// Refusal completes the result for an answer other than success: by its status, and by the code in it, "" for none.
-func (a Answer) Refusal(res delivery.Result, code string) delivery.Result {
-	res.Detail = strings.TrimSpace("HTTP " + strconv.Itoa(a.Status) + " " + code)
-	if code != "" {
-		res.Provider = &delivery.Provider{Code: code}
+	res.Detail = strings.TrimSpace("HTTP " + strconv.Itoa(a.Status) + " " + said.Code)
+	if said.Code != "" {
+		res.Provider = &delivery.Provider{Code: said.Code}
 	}
 	return res
 }

@@ -51,12 +51,12 @@ func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	}
 	own := a
 	own.Status = cmp.Or(body.Code, a.Status)
-	code, about := strconv.Itoa(own.Status), ""
+	code, answer := strconv.Itoa(own.Status), httpcall.Said{}
 	text, migrated := description(body.Description), body.Parameters.MigrateTo.String()
 	if own.Status == http.StatusBadRequest && (migrated != "" || slices.ContainsFunc(gone, func(g string) bool { return strings.Contains(text, g) })) {
-		about = aboutChat
+		answer.Means = aboutChat
 	}
-	res := codes.Judge(own, about, now)
+	res := codes.Judge(own, answer, now)
 	switch {
 	case res.Class == delivery.Delivered: // it says that it did not, and not why
 		res.Class, res.By = delivery.Temporary, delivery.ByDestination

@@ -28,17 +28,14 @@ type said struct {
 // the origin. Where only some subscriptions are stale, the others are not delayed. A service that does not accept the token says so.
 func classify(a httpcall.Answer, now time.Time) delivery.Result {
 	code := httpcall.Read[said](a).code()
-	res := codes.Judge(a, code, now)
+	res := codes.Judge(a, httpcall.Said{Code: code, MessageID: messageID(a.Header)}, now)
 	switch {
-	case res.Class == delivery.Delivered:
-		res.Provider = &delivery.Provider{MessageID: messageID(a.Header)}
-		return res
 	case res.Class == delivery.Throttled || strings.HasSuffix(code, "JwtToken"):
 		res.Scope = delivery.ScopeDestination
 	case res.Class == delivery.Misconfigured:
 		res.Class = delivery.Permanent
 	}
-	return a.Refusal(res, code)
+	return res
 }
 
 // messageID returns the id that the service gave the message: Apple says it; elsewhere it is the end of the message's own address.
