@@ -59,10 +59,7 @@ func (c *Config) build(r *access.Reader, o httpcall.Options) parts {
 	}
 	o.URL = cmp.Or(r.Secret("url", c.URL), environments[c.Environment])
 	o.TLS, o.Connections = r.TLS("", c.Certificates), c.Connections
-	var err error
-	if p.Client, err = httpcall.New(o); err != nil {
-		r.Fail(fmt.Errorf("url: %w", err))
-	}
+	p.Client = httpcall.Open(r, "url", o)
 	return p
 }
 

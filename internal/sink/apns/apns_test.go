@@ -47,18 +47,14 @@ func job(device string) *delivery.Job {
 // many delivers n jobs at once, and returns how many had each class.
 func many(t *testing.T, s *httpcall.Sink[parts], n int) map[delivery.ResultClass]int {
 	t.Helper()
-	var mu sync.Mutex
-	var calls sync.WaitGroup
-	got := map[delivery.ResultClass]int{}
+	var jobs []*delivery.Job
 	for i := range n {
-		calls.Go(func() {
-			res := s.Deliver(t.Context(), job(fmt.Sprintf("%04x", i+1)))
-			mu.Lock()
-			got[res.Class]++
-			mu.Unlock()
-		})
+		jobs = append(jobs, job(fmt.Sprintf("%04x", i+1)))
 	}
-	calls.Wait()
+	got := map[delivery.ResultClass]int{}
+	for _, res := range sinktest.All(t, s, jobs) {
+		got[res.Class]++
+	}
 	return got
 }
 

@@ -46,9 +46,14 @@ func (s *Service) Problems() (p base.Problems) {
 // Client makes a Client of the settings and of the files that they name, and tells the Reader of errors.
 func (c *Calls) Client(r *access.Reader, o Options) *Client {
 	o.MaxConnAge, o.TLS = ConnAge, r.TLS("", access.Certificates{CAFile: c.CAFile})
+	return Open(r, "url", o)
+}
+
+// Open makes a Client, and tells the Reader of an error in its address, the value of the key.
+func Open(r *access.Reader, key string, o Options) *Client {
 	client, err := New(o)
 	if err != nil {
-		r.Fail(fmt.Errorf("url: %w", err))
+		r.Fail(fmt.Errorf("%s: %w", key, err))
 	}
 	return client
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,24 +44,6 @@ func open(t *testing.T, b *sinktest.Broker, change func(*Config)) *Sink {
 
 func job(id string) *delivery.Job {
 	return &delivery.Job{ID: id, Campaign: "spring", Payload: []byte("payload of " + id)}
-}
-
-// all delivers jobs at once and returns the results by id.
-func all(t *testing.T, s *Sink, jobs []*delivery.Job) map[string]delivery.Result {
-	t.Helper()
-	var mu sync.Mutex
-	var calls sync.WaitGroup
-	results := map[string]delivery.Result{}
-	for _, j := range jobs {
-		calls.Go(func() {
-			r := s.Deliver(t.Context(), j)
-			mu.Lock()
-			results[j.ID] = r
-			mu.Unlock()
-		})
-	}
-	calls.Wait()
-	return results
 }
 
 // TestRecord: the value, the key and the headers of the job's own record, its id and campaign, and none of what pacer keeps there. The key
@@ -180,7 +161,8 @@ func TestOneBadRecord(t *testing.T) {
 			for i := range 40 {
 				jobs = append(jobs, job(fmt.Sprint(i)))
 			}
-			for id, res := range all(t, s, jobs) {
+			for i, res := range sinktest.All(t, s, jobs) {
+				id := jobs[i].ID
 				want := []delivery.ResultClass{delivery.Delivered}
 				switch bad := strings.HasPrefix(id, "bad"); {
 				case bad && tt.slow > 0:
@@ -386,9 +368,9 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		jobs = append(jobs, j)
 	}
-	for id, res := range all(t, s, jobs) {
+	for i, res := range sinktest.All(t, s, jobs) {
 		if res.Class != delivery.Delivered {
-			t.Fatalf("%s: %+v", id, res)
+			t.Fatalf("%s: %+v", jobs[i].ID, res)
 		}
 	}
 	ids := map[string]bool{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,4 +88,18 @@ func Deliver(t testing.TB, s interface {
 	if res := s.Deliver(t.Context(), job); res.Class != want {
 		t.Errorf("%s: %+v, want %s", job.ID, res, want)
 	}
+}
+
+// All delivers jobs at once, and returns the results in their order.
+func All(t testing.TB, s interface {
+	Deliver(context.Context, *delivery.Job) delivery.Result
+}, jobs []*delivery.Job) []delivery.Result {
+	t.Helper()
+	results := make([]delivery.Result, len(jobs))
+	var calls sync.WaitGroup
+	for i, j := range jobs {
+		calls.Go(func() { results[i] = s.Deliver(t.Context(), j) })
+	}
+	calls.Wait()
+	return results
 }

@@ -223,26 +223,27 @@ func TestATypeThatIsRefused(t *testing.T) {
 // TestMemory: the memory has the progress of the latest responses, up to its size.
 func TestMemory(t *testing.T) {
 	m := newMemory(3)
-	begin := func(id string, known progress, mine bool) (end func(progress)) {
-		t.Helper()
-		k, mi, end := m.begin(id)
-		if k != known || mi != mine {
-			t.Errorf("%s: %d, %t, want %d, %t", id, k, mi, known, mine)
+	_, _, a := m.begin("a")
+	if known, mine, _ := m.begin("a"); known != stored || mine { // somebody is at work on it
+		t.Errorf("%d, %t", known, mine)
+	}
+	a(unknown)
+	for i, step := range []struct {
+		id          string
+		known, then progress
+	}{
+		{"a", unknown, stored},
+		{"a", stored, acked}, // its Ack had failed
+		{"a", acked, acked},  // its Ack was lost
+		{"b", unknown, acked}, {"c", unknown, acked}, {"d", unknown, acked}, {"d", acked, acked}, {"b", acked, acked},
+		{"a", unknown, acked}, // forgotten
+	} {
+		known, mine, end := m.begin(step.id)
+		if known != step.known || !mine {
+			t.Fatalf("step %d, %s: %d, %t", i, step.id, known, mine)
 		}
-		return end
+		end(step.then)
 	}
-	end := begin("a", unknown, true)
-	begin("a", stored, false) // somebody is at work on it
-	end(unknown)
-	begin("a", unknown, true)(stored)
-	begin("a", stored, true)(acked) // its Ack failed
-	begin("a", acked, true)(acked)  // its Ack was lost
-	for _, id := range []string{"b", "c", "d"} {
-		begin(id, unknown, true)(acked)
-	}
-	begin("d", acked, true)(acked)
-	begin("b", acked, true)(acked)
-	begin("a", unknown, true)(acked) // forgotten
 	if n := m.state.Len(); n != 3 {
 		t.Errorf("%d are kept", n)
 	}

@@ -61,18 +61,14 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 		p.bearer = r.Secret("signer.bearer", c.Signer.Bearer)
 	}
 	open := func(key, address string, secure *tls.Config) *httpcall.Client {
-		client, err := httpcall.New(httpcall.Options{
-			URL: address, Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout, MaxConnAge: httpcall.ConnAge,
-			TLS: secure, Secrets: []string{p.bearer}, Resent: s.Repeats,
+		return httpcall.Open(r, key, httpcall.Options{
+			URL: r.Secret(key, address), Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout,
+			MaxConnAge: httpcall.ConnAge, TLS: secure, Secrets: []string{p.bearer}, Resent: s.Repeats,
 		})
-		if err != nil {
-			r.Fail(fmt.Errorf("%s: %w", key, err))
-		}
-		return client
 	}
-	p.Client = open("url", r.Secret("url", c.URL), r.TLS("", c.certificates()))
+	p.Client = open("url", c.URL, r.TLS("", c.certificates()))
 	if c.Mode == modeDirect && c.Signer.URL != "" {
-		p.signer = open("signer.url", r.Secret("signer.url", c.Signer.URL), r.TLS("signer.", access.Certificates{CAFile: c.Signer.CAFile}))
+		p.signer = open("signer.url", c.Signer.URL, r.TLS("signer.", access.Certificates{CAFile: c.Signer.CAFile}))
 	}
 	return p
 }

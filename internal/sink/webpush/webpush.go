@@ -48,12 +48,11 @@ func New(c *Config, host base.Host) (*Sink, error) {
 func (c *Config) build(r *access.Reader, o httpcall.Options) parts {
 	p := parts{config: c, texts: r.Texts(c.texts()...)}
 	key, err := readKey(r.Secret("vapid_key", c.Key))
-	if err == nil {
-		p.vapid, err = newVAPID(key, c.Subject)
-	}
 	if err != nil {
 		r.Fail(fmt.Errorf("vapid_key: %w", err))
+		return p
 	}
+	p.vapid = newVAPID(key, c.Subject)
 	if o.Guard, err = guard.New(c.Guard); err != nil {
 		r.Fail(fmt.Errorf("guard.%w", err))
 	}
