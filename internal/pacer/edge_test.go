@@ -10,6 +10,19 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
+// TestAHeavierJobComesToTheFront: a high-priority job heavier than the slots held jumps in front of a queue that is in the slot heap.
+func TestAHeavierJobComesToTheFront(t *testing.T) {
+	one(t, newBook(campaign("c", 20)), nil, func(t *testing.T, f *fleet) {
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 20))
+		time.Sleep(320 * time.Millisecond) // some slots are held (the horizon is 75 ms, one slot each 50 ms)
+		list := jobs(newPartition("in/1"), delivery.FromIngress, "c", 0, 1)
+		list[0].Priority, list[0].Weight = delivery.PriorityHigh, 3
+		f.offer(t, list)
+		time.Sleep(3 * time.Second)
+		exactly(t, f.count("c"), 21, "sent")
+	})
+}
+
 // TestSlotsOfExpiredJobsAreGivenBack: the queue runs empty with slots left, because its jobs expired on their way to the sink. Later jobs, fewer than
 // the stale slots, are never sent, and the sink's room stays reduced.
 func TestSlotsOfExpiredJobsAreGivenBack(t *testing.T) {

@@ -187,3 +187,91 @@ func TestDaemonsWithFewJobsDoNotSlowTheOneWithMany(t *testing.T) {
 		}
 	}
 }
+
+type quotaCase struct {
+	name    string
+	windows []delivery.Window
+	rates   []int64
+	nodes   int
+	weights []int64
+	seconds int64
+	fair    []float64 // shares, if not in proportion to the weights
+}
+
+func sliding(limit int64, span time.Duration) delivery.Window {
+	return delivery.Window{Span: span, Limit: limit, Algorithm: "sliding"}
+}
+
+func TestCampaignsShareAQuota(t *testing.T) {
+	t.Parallel()
+	three := []delivery.Window{sliding(40, time.Second), sliding(150, 5*time.Second), sliding(400, 20*time.Second)}
+	for _, tc := range []quotaCase{
+		{"two over two nodes", []delivery.Window{sliding(60, 2*time.Second)}, []int64{100, 100}, 2, []int64{1, 1}, 60, nil},
+		{"two over three nodes", []delivery.Window{sliding(60, 2*time.Second)}, []int64{100, 100}, 3, []int64{1, 1}, 60, nil},
+		{"three windows", three, []int64{200, 200, 200}, 2, []int64{1, 1, 1}, 120, nil},
+		{"weighted", []delivery.Window{sliding(60, 2*time.Second)}, []int64{100, 100}, 2, []int64{3, 1}, 60, nil},
+		{"unequal rates", []delivery.Window{sliding(300, 10*time.Second)}, []int64{60, 400}, 3, []int64{1, 1}, 120, nil},
+		{"below its share", []delivery.Window{sliding(60, 2*time.Second)}, []int64{10, 100}, 2, []int64{1, 1}, 60, []float64{10. / 29.2, 19.2 / 29.2}},
+		{"fast", []delivery.Window{sliding(5_000, time.Second)}, []int64{10_000, 4_000}, 3, []int64{1, 1}, 10, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			shareQuota(t, tc)
+		})
+	}
+}
+
+func shareQuota(t *testing.T, tc quotaCase) {
+	s, rnd := model.NewStore(), rand.New(rand.NewPCG(3, 3))
+	q := &delivery.Quota{ID: "q", Windows: tc.windows}
+	short := tc.windows[0].Span.Microseconds()
+	hz := min(horizon, max(quantum, short/50))
+	var askers []*asker
+	for i, r := range tc.rates {
+		c := &delivery.Campaign{ID: fmt.Sprintf("c%d", i), Rate: delivery.PerSecond(r), Quotas: []*delivery.Quota{q}, PriorityWeight: tc.weights[i]}
+		for n := range tc.nodes {
+			a := greedy(fmt.Sprintf("n%d", n), c, epoch+rnd.Int64N(quantum))
+			a.horizon = hz
+			askers = append(askers, a)
+		}
+	}
+	simulate(s, askers, epoch+tc.seconds*1_000_000, rnd)
+	all, got, perNode := slotsOf(askers), map[string]int64{}, map[string]int64{}
+	for _, a := range askers {
+		got[a.campaign.ID] += a.granted
+		perNode[a.campaign.ID+a.node] += a.granted
+	}
+	use := 0.0
+	for _, w := range tc.windows {
+		span := w.Span.Microseconds()
+		if most := limitstest.Rolling(all, span); most > w.Limit {
+			t.Errorf("%d in a rolling %s, limit %d", most, w.Span, w.Limit)
+		}
+		spans := float64(tc.seconds*1_000_000) / float64(span)
+		bound := float64(span) / (float64(span) + float64(span)/60 + float64(hz) + float64(late))
+		use = max(use, float64(len(all))/(spans*float64(w.Limit))/bound)
+	}
+	if use < 0.95 {
+		t.Errorf("used %.3f of what the tightest window allows", use)
+	}
+	var weights int64
+	for _, w := range tc.weights {
+		weights += w
+	}
+	for i, w := range tc.weights {
+		id := fmt.Sprintf("c%d", i)
+		fair := float64(len(all)) * float64(w) / float64(weights)
+		if tc.fair != nil {
+			fair = float64(len(all)) * tc.fair[i]
+		}
+		if d := float64(got[id])/fair - 1; d > 0.05 || d < -0.05 {
+			t.Errorf("%s got %d, fair is %.0f (%+.1f%%)", id, got[id], fair, 100*d)
+		}
+	}
+	for k, n := range perNode {
+		if fair := float64(got[k[:2]]) / float64(tc.nodes); float64(n) < fair/2 {
+			t.Errorf("%s got %d of %.0f: a daemon is starved", k, n, fair)
+		}
+	}
+	t.Logf("use %.3f of the bound, %v, nodes %v", use, got, perNode)
+}
