@@ -115,7 +115,7 @@ func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (Qu
 	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
 		err := change.expect(ctx, tx, id)
 		if err == nil {
-			err = change.write(ctx, tx, id, set)
+			err = change.write(ctx, tx, id, *set) // it may be tried again
 		}
 		if err == nil && change.Windows != nil {
 			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(*change.Windows))
@@ -144,7 +144,7 @@ func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
 // write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in
 // between. (With ON CONFLICT the triggers would see a new row first, and refuse values that suit only the existing
 // one.)
-func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string, set *assignment) error {
+func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string, set assignment) error {
 	var with *QuotaRow
 	if c.With != nil {
 		other, err := oneQuota(ctx, tx, *c.With)

@@ -119,6 +119,24 @@ func TestAdminQuotas(t *testing.T) {
 	}
 }
 
+// TestAChangeIsTriedAgain: of two transactions that wait for each other the server ends one, which is repeated as it was.
+func TestAChangeIsTriedAgain(t *testing.T) {
+	dsn, conn := fresh(t)
+	a, ctx := adminOf(t, dsn), t.Context()
+	for _, table := range []string{"campaigns", "quotas", "destinations"} {
+		try(conn.Exec(ctx, fmt.Sprintf(`CREATE SEQUENCE pacer.tries_%[1]s;
+CREATE FUNCTION pacer.deadlock_%[1]s() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF nextval('pacer.tries_%[1]s') = 1 THEN RAISE deadlock_detected; END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER a_deadlock BEFORE INSERT ON pacer.%[1]s FOR EACH ROW EXECUTE FUNCTION pacer.deadlock_%[1]s()`, table)))(t)
+	}
+	try(a.SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 300}}}))(t)
+	try(a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
+	try(a.CreateDestination(ctx, "d", DestinationChange{URL: new("https://example.com/")}))(t)
+}
+
 // TestAdminRefuses: one line each, of the right kind, that names the field; nothing is written.
 func TestAdminRefuses(t *testing.T) {
 	a, ctx := administered(t), t.Context()
