@@ -191,7 +191,8 @@ func TestJobsComeTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if took := time.Since(begun); took > 2*n*time.Second || asked.Load() > 4*n {
+		// About two for each; some more if many of one moment are asked about in an unlucky order. If all came each second, 780.
+		if took := time.Since(begun); took > 2*n*time.Second || asked.Load() > 10*n {
 			t.Errorf("%d jobs took %s, and came %d times in vain", n, took, asked.Load())
 		}
 	})
