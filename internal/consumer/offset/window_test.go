@@ -199,6 +199,46 @@ func TestSettledMetadataFits(t *testing.T) {
 	}
 }
 
+// TestRoomBesideWhatIsRestored: of jobs that are read together, those between restored offsets need room as those beyond them do.
+func TestRoomBesideWhatIsRestored(t *testing.T) {
+	const apart = 16 // each is in a chunk of its own
+	w, end := restoreWindow(0, nil), int64(0)
+	for ; w.HasCapacity(MaxOpen, end) && end < 4000*apart; end += apart {
+		w.Read(end, 1)
+	}
+	var between []int64
+	for o := int64(0); o < end; o += apart {
+		if o/apart%2 == 1 {
+			w.Settle(o)
+		} else {
+			between = append(between, o)
+		}
+	}
+	p := w.Position()
+	w, err := RestoreWindow(p.Offset, p.Metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := between
+	for o := end; len(all) < MaxOpen && w.HasCapacity(MaxOpen, append(all, o)...); o += apart {
+		if all = append(all, o); w.Open() == 0 { // what is the only one is always read
+			w.Read(all[0], 1)
+			all = all[1:]
+		}
+	}
+	for _, o := range all {
+		w.Read(o, 1)
+	}
+	for i, o := range all {
+		if i%2 == 1 {
+			w.Settle(o)
+		}
+	}
+	if p = w.Position(); p.Trimmed {
+		t.Errorf("%d jobs were read, %d of them between restored offsets: the metadata has no room", len(all), len(between))
+	}
+}
+
 // One open job and any number of settled ones are one run of offsets: they take no memory, and stop nothing.
 func TestOneOpenJobStopsNothing(t *testing.T) {
 	testservices.Simulation(t)
