@@ -279,7 +279,8 @@ func TestWhatADaemonLeavesOthersUseWithinTwoQuanta(t *testing.T) {
 	})
 }
 
-// TestATickIsOneRoundTripAndFewScripts: takes of 1,000 campaigns. A script serves as many items as its cost allows: 128 without quotas.
+// TestATickIsOneRoundTripAndFewScripts: takes of 1,000 campaigns. A script serves as many items as its cost allows: 128
+// without quotas. A tick during which the machine stands still is sent again, so one tick of the ten may be.
 func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 	testservices.Simulation(t)
 	client, count := realClient(t), &pipelines{}
@@ -291,15 +292,18 @@ func TestATickIsOneRoundTripAndFewScripts(t *testing.T) {
 			asks, cost = with(1000, wide[:windows]), 2+windows
 		}
 		l.Take(epoch, "a", asks) // connects, and loads the script
-		*count = pipelines{}
-		const ticks = 10
-		for i := range int64(ticks) {
-			l.Take(epoch+(i+1)*quantum, "a", asks)
-		}
 		perScript := maxCost / cost
-		scripts := (len(asks) + perScript - 1) / perScript
-		if count.trips != ticks || count.scripts != ticks*scripts {
-			t.Errorf("%d windows: %d round trips, %d scripts in %d ticks, want %d a tick", windows, count.trips, count.scripts, ticks, scripts)
+		want := pipelines{trips: 1, scripts: (len(asks) + perScript - 1) / perScript}
+		var others []pipelines
+		for i := range int64(10) {
+			*count = pipelines{}
+			l.Take(epoch+(i+1)*quantum, "a", asks)
+			if *count != want {
+				others = append(others, *count)
+			}
+		}
+		if len(others) > 1 {
+			t.Errorf("%d windows: %+v in %d of ten ticks, want %+v", windows, others, len(others), want)
 		}
 		if perScript > maxItems {
 			t.Errorf("%d windows: %d items a script", windows, perScript)
