@@ -29,7 +29,8 @@ type Ask struct {
 	// Bytes are the payload lengths of the jobs at the head of the queue, in order; nil unless the campaign has a quota
 	// that counts bytes.
 	Bytes []int64
-	// Joint, if it is set, says for each of the campaign's quotas whether the daemon asks for it for several campaigns.
+	// Joint, if it is set, is the daemon's claim to each of the campaign's quotas. An ask for nothing with a claim is a look at how much
+	// falls to the daemon.
 	Joint []Joint
 }
 
@@ -56,9 +57,9 @@ func (a *Ask) WeightAfter(units int64) int64 {
 	return 1
 }
 
-// Joint is a daemon's one claim to a quota that many of its campaigns wait for; the zero value is a claim of the campaign alone.
+// Joint is a daemon's claim to a quota that its campaigns wait for; the zero value claims nothing.
 type Joint struct {
-	Cost int64 // the virtual service of one unit: the less, the more those weigh that wait; 0: the claim is the campaign's own
+	Cost int64 // the virtual service of one unit: the less, the more those weigh that wait; 0: there is no claim
 	All  int64 // how many units all that wait could use
 	Left int64 // and those of them for which nothing is asked yet
 }
@@ -108,6 +109,11 @@ type Granted struct {
 	From Provenance
 }
 
+// Refused is an answer without units that does not come from the store.
+func Refused(c *Campaign, bound Binding) Granted {
+	return Granted{Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, From: Provenance{Campaign: c}}
+}
+
 // Grant is what the daemon holds after the ask; Units may be 0. It does not name quotas that have counted only a part of it: of what is
 // handed back, nobody knows whether they did.
 func (g *Granted) Grant() Grant {
@@ -148,6 +154,14 @@ type WindowState struct {
 	ResetAt   int64 // store time at which the window would be full again if nothing more were granted
 	// FreeAt, where nothing remains, is the store time when the next unit becomes free; 0 if the limit is 0.
 	FreeAt int64
+	Look   Look
+}
+
+// Look is what a daemon that looks hears of a quota; zero in other answers. Times are the store's.
+type Look struct {
+	Share   int64 // how many units fall to the daemon now
+	MoreAt  int64 // when that may grow
+	OpensAt int64 // when the quota can grant a unit: spending may be even; 0: it can now
 }
 
 // Grant is a stretch of slots a daemon holds: Units consecutive slots from First on a timeline of Rate. Refunding a

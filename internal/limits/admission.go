@@ -31,9 +31,9 @@ func (x *request) admit(t *taking) bool {
 		return false
 	}
 	if want < a.Want {
-		own := *x.own
+		own := *x.Own
 		own.Want = want
-		x.own, x.limited = &own, true
+		x.Own, x.Limited = &own, true
 	}
 	return true
 }
@@ -64,7 +64,7 @@ func (x *request) admitSoft(t *taking, want int64) int64 {
 		if want == 0 {
 			takes, window := t.eventual.Wait(q)
 			x.delay(t, max(a.Quantum, takes.Microseconds()))
-			x.out.Bound, x.out.BoundQuota, x.out.BoundWindow = delivery.BindQuota, q.ID, window
+			x.Out.Bound, x.Out.BoundQuota, x.Out.BoundWindow = delivery.BindQuota, q.ID, window
 			return 0
 		}
 	}
@@ -74,17 +74,17 @@ func (x *request) admitSoft(t *taking, want int64) int64 {
 // delay answers that nothing can be granted for the given microseconds.
 func (x *request) delay(t *taking, d int64) {
 	now := t.shards[x.shard].now()
-	*x.out = refusalOf(x.ask.Campaign, delivery.BindRate)
-	x.out.GrantedAt, x.out.NextAt, x.out.From.Shard, x.out.From.Epoch = now, now+d, x.shard, local.Epoch
+	*x.Out = delivery.Refused(x.ask.Campaign, delivery.BindRate)
+	x.Out.GrantedAt, x.Out.NextAt, x.Out.From.Shard, x.Out.From.Epoch = now, now+d, x.shard, local.Epoch
 }
 
 // settleAdmission notes what was granted, and returns the units that were taken before the answer was known and not used.
 func (x *request) settleAdmission(t *taking) {
-	if x.out.GrantedAt > 0 && x.out.From.Epoch != local.Epoch &&
-		!t.fence.Add(x.shard, x.out.From.Epoch, x.ask.Campaign.Quotas, x.out.Units, x.out.GrantedAt) {
+	if x.Out.GrantedAt > 0 && x.Out.From.Epoch != local.Epoch &&
+		!t.fence.Add(x.shard, x.Out.From.Epoch, x.ask.Campaign.Quotas, x.Out.Units, x.Out.GrantedAt) {
 		x.delay(t, x.ask.Quantum)
 	}
-	units := x.out.Units
+	units := x.Out.Units
 	for _, s := range x.soft {
 		used := min(units, s.units)
 		if s.sizes != nil {

@@ -7,56 +7,22 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
 
-// behind puts daemons' crowds in front of the model, as engines have them in front of the scripts.
-type behind struct {
-	*model.Store
-	crowds map[string]*contentions
-}
-
-func newBehind() *behind { return &behind{Store: model.NewStore(), crowds: map[string]*contentions{}} }
-
-func (b *behind) Take(now int64, node string, asks []delivery.Ask) delivery.TakeReply {
-	if b.crowds[node] == nil {
-		b.crowds[node] = &contentions{}
-	}
-	reply := delivery.TakeReply{Clocks: []delivery.ShardClock{{Now: now}}, Items: make([]delivery.Granted, len(asks))}
-	list := make([]*contender, len(asks))
-	for i := range asks {
-		list[i] = &contender{own: &asks[i], out: &reply.Items[i]}
-	}
-	b.crowds[node].run(list, now, delivery.Provenance{}, func(wave []*contender) {
-		own := make([]delivery.Ask, len(wave))
-		for i, x := range wave {
-			own[i] = *x.own
-		}
-		for i, g := range b.Store.Take(now, node, own).Items {
-			*wave[i].out = g
-		}
-	})
-	for _, x := range list {
-		if x.limited && x.out.Bound == delivery.BindNone {
-			x.out.Bound, x.out.NextAt = delivery.BindRate, now+x.own.Quantum
-		}
-	}
-	return reply
-}
-
-// onCrowds runs a test on the model and on Redis.
-func onCrowds(t *testing.T, test func(t *testing.T, s store)) {
+// onDaemons runs a test on the model and on Redis.
+func onDaemons(t *testing.T, test func(t *testing.T, s store)) {
 	t.Helper()
 	testservices.Simulation(t)
-	t.Run("model", func(t *testing.T) { test(t, newBehind()) })
+	t.Run("model", func(t *testing.T) { test(t, limitstest.NewShared()) })
 	t.Run("redis", func(t *testing.T) { test(t, newLua(t, realClient(t))) })
 }
 
-// shorter is length for a model behind crowds.
+// shorter is length for the model.
 func shorter(s store, onModel, onRedis int64) int64 {
-	if _, ok := s.(*behind); ok {
+	if _, ok := s.(*limitstest.Shared); ok {
 		return onModel * second
 	}
 	return onRedis * second
@@ -70,7 +36,7 @@ func newParty(node, id string, weight int64, q *delivery.Quota) *waiter {
 
 // Of a used-up quota every campaign gets its part by weight, whichever daemons it is on and however few or many others wait there; nothing
 // is lost by that, no daemon starves, and the limit holds.
-func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
+func TestContendersShareByWeightOverTheFleet(t *testing.T) {
 	sliding := windows(300, 30*time.Second)
 	for name, tc := range map[string]struct {
 		windows    []delivery.Window
@@ -86,7 +52,7 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 		"few on every daemon": {sliding, []int{3, 3, 3}, true, 90, 0.1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onCrowds(t, func(t *testing.T, s store) {
+			onDaemons(t, func(t *testing.T, s store) {
 				q := &delivery.Quota{ID: "q", Revision: 1, Windows: tc.windows}
 				var all []*waiter
 				weights, total := map[string]int64{}, int64(0) // of campaigns
@@ -150,9 +116,9 @@ func TestACrowdSharesByWeightOverTheFleet(t *testing.T) {
 	}
 }
 
-// A crowd gets what there is as soon as it is there, each no more than its part of it, and what some leave goes to the others.
-func TestACrowdUsesWhatBecomesFree(t *testing.T) {
-	onCrowds(t, func(t *testing.T, s store) {
+// Contenders get what there is as soon as it is there, each no more than its part of it, and what some leave goes to the others.
+func TestContendersUseWhatBecomesFree(t *testing.T) {
+	onDaemons(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: []delivery.Window{{Span: time.Minute, Limit: 100, Algorithm: delivery.AlgorithmFixed}}}
 		var all []*waiter
 		for i := range 20 {
@@ -179,9 +145,9 @@ func TestACrowdUsesWhatBecomesFree(t *testing.T) {
 	})
 }
 
-// A heavy job in a crowd is sent, although the others would use every unit. A job that can never be sent stops no campaign.
-func TestAHeavyJobInACrowd(t *testing.T) {
-	onCrowds(t, func(t *testing.T, s store) {
+// A heavy job among contenders is sent, although the others would use every unit. A job that can never be sent stops no campaign.
+func TestAHeavyJobAmongContenders(t *testing.T) {
+	onDaemons(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(60, 30*time.Second)}
 		heavy, never := newParty("n", "heavy", 1, q), newParty("n", "never", 1, q)
 		heavy.ask.Want, heavy.ask.Weights = 60, []int64{20, 20, 20}
@@ -202,9 +168,9 @@ func TestAHeavyJobInACrowd(t *testing.T) {
 	})
 }
 
-// A campaign of a crowd that another quota holds back costs the others nothing.
-func TestACrowdIsNotStoppedByAnotherQuota(t *testing.T) {
-	onCrowds(t, func(t *testing.T, s store) {
+// A campaign that another quota holds back costs the others nothing.
+func TestContendersAreNotStoppedByAnotherQuota(t *testing.T) {
+	onDaemons(t, func(t *testing.T, s store) {
 		q := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(100, 10*time.Second)}
 		tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(1, time.Hour)}
 		var all []*waiter
@@ -236,36 +202,5 @@ func TestManyWhoWaitCostLittle(t *testing.T) {
 	t.Logf("%d asks, %d units, %d scripts, %d instructions an ask, %d in the longest", asks, units, in.Runs, in.All/asks, in.Most)
 	if in.All == 0 || in.All > 1000*asks || in.Most > mostWork || units < 300 {
 		t.Errorf("%d instructions for %d asks, %d units", in.All, asks, units)
-	}
-}
-
-// A crowd says nothing of a quota before the store did: an answer without a time counts as none, and begins an outage.
-func TestACrowdsOwnAnswersHaveATime(t *testing.T) {
-	first := &delivery.Quota{ID: "first", Revision: 1, Windows: windows(1000, time.Minute)}
-	tight := &delivery.Quota{ID: "tight", Revision: 1, Windows: windows(100, time.Minute)}
-	var c contentions
-	take := func(now int64, from, to int) (list []*contender) {
-		for i := from; i < to; i++ {
-			campaign := campaign(1000, first, tight)
-			campaign.ID = fmt.Sprint(i)
-			own := ask(campaign, 10)
-			list = append(list, &contender{own: &own, out: &delivery.Granted{}})
-		}
-		c.run(list, now, delivery.Provenance{}, func(wave []*contender) {
-			for _, x := range wave { // some is there, and kept for others
-				*x.out = delivery.Granted{
-					GrantedAt: now, NextAt: now + quantum, Bound: delivery.BindQuota, BoundQuota: "tight",
-					Windows: []delivery.WindowState{{Quota: "first", Remaining: 1000, ResetAt: now}, {Quota: "tight", Remaining: 3, ResetAt: now}},
-				}
-			}
-		})
-		return list
-	}
-	take(epoch, 0, 1)
-	c.quotas["tight"].begun = 1_000_000_000 // the others were served more
-	for i, x := range take(epoch+quantum, 1, 40) {
-		if x.out.GrantedAt == 0 {
-			t.Errorf("ask %d: %+v", i, x.out)
-		}
 	}
 }

@@ -13,16 +13,16 @@ const (
 	weightsOfOne = 48 // weights of jobs that cost as much as an item
 	unitsOfOne   = 50 // units of a log that do
 	daemonsOfOne = 4  // daemons on a timeline that do
-	rivalsOfOne  = 8  // campaigns that compete for a quota that do
+	rivalsOfOne  = 8  // daemons that compete for a quota that do
 )
 
 // lineCost is the cost of a timeline with this many daemons.
 func lineCost(daemons int64) int { return 1 + int(max(0, min(daemons, mostListed)-1))/daemonsOfOne }
 
-// claimCost is the cost of a claim to a quota with this many contenders.
-func claimCost(contenders int64) int { return 1 + int(min(contenders, mostListed))/rivalsOfOne }
+// claimCost is the cost of a claim to a quota that this many daemons may compete for.
+func claimCost(daemons int64) int { return 1 + int(min(daemons, mostListed))/rivalsOfOne }
 
-// mostListed is how many daemons a timeline lists at most, and how many campaigns a quota.
+// mostListed is how many daemons a timeline or a quota lists at most.
 const mostListed = 64
 
 // windowsCost is the cost of the windows of a quota.

@@ -54,6 +54,16 @@ func with(campaigns int, quotas ...[]delivery.Window) (asks []delivery.Ask) {
 	return asks
 }
 
+// competing lets as many daemons as a quota lists wait for the quota of the asks.
+func competing(l *lua, begin int64, asks []delivery.Ask) {
+	for _, before := range []int64{5 * second, 2 * second} { // refused at first, with a claim then
+		for d := range int64(mostListed) {
+			l.Take(begin-before+d, fmt.Sprint("d", d), asks[d:d+1])
+		}
+	}
+	l.engine("d0").fleet = func() int64 { return mostListed }
+}
+
 // TestNoScriptWorksForLong counts the instructions of scripts that read, write, compare and remove the most: asks are divided into
 // as many scripts as are needed, and what one script removes of a log is bounded.
 func TestNoScriptWorksForLong(t *testing.T) {
@@ -104,9 +114,7 @@ func TestNoScriptWorksForLong(t *testing.T) {
 			for i := range asks {
 				asks[i].Want, asks[i].Campaign.Quotas = 1000, asks[0].Campaign.Quotas
 			}
-			for range 3 {
-				l.Take(begin-1, "a", asks)
-			}
+			competing(l, begin, asks)
 			return asks
 		},
 		"contenders for what there is": func(_ *luaredis.Server, l *lua) []delivery.Ask {
@@ -114,9 +122,7 @@ func TestNoScriptWorksForLong(t *testing.T) {
 			for i := range asks {
 				asks[i].Want, asks[i].Campaign.Quotas = 10_000, asks[0].Campaign.Quotas
 			}
-			for i := range int64(3) {
-				l.Take(begin-(3-i)*20*second, "a", asks)
-			}
+			competing(l, begin, asks)
 			return asks
 		},
 	} {

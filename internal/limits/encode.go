@@ -129,14 +129,14 @@ func (b *takeBatch) fits(cost int) bool {
 
 // costOf is what an item adds to the script. The windows of a quota are read once, unless it depends on the item what is to be
 // found there: when there is room for a heavy job, or how many units may begin within its horizon.
-func (b *takeBatch) costOf(a *delivery.Ask, daemons int64, contenders map[string]int64) int {
+func (b *takeBatch) costOf(a *delivery.Ask, daemons, fleet int64) int {
 	cost := lineCost(daemons) + len(a.Weights)/weightsOfOne
 	for i, q := range a.Campaign.Quotas {
 		if !q.Stored() {
 			continue
 		}
 		known := b.known[claimOf(a, i)] > 0
-		if cost += claimCost(contenders[q.ID]); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
+		if cost += claimCost(fleet); !known || a.Weights != nil || q.Spend == delivery.SpendEven {
 			cost += windowsCost(q)
 		}
 	}
@@ -202,7 +202,7 @@ func (b *takeBatch) call(node string, s *scriptSlot) *call {
 	b.keys[1] = b.names.reply(node, s.index)
 	return &call{
 		head: header{seq: s.seq}, keys: b.keys,
-		args: []any{node, b.items, b.list, len(b.names.timeline(""))},
+		args: []any{node, b.items, b.list},
 	}
 }
 
@@ -256,7 +256,7 @@ func (b *takeBatch) decode(c *call) error {
 	items := make([]delivery.Granted, len(b.asks))
 	for i, a := range b.asks {
 		g := &items[i]
-		newest := decodeItem(&in, c, a.Campaign, g)
+		newest := decodeItem(&in, c, a, g)
 		if store := (&delivery.Campaign{Revision: g.Revision}); store.RowRevision() > a.Campaign.RowRevision() {
 			b.stale = append(b.stale, staleRevision{"campaign", a.Campaign.ID, a.Campaign.RowRevision(), store.RowRevision()})
 		}
@@ -276,10 +276,10 @@ func (b *takeBatch) decode(c *call) error {
 }
 
 // decodeItem returns the newest revision of the quota that refused the item for an old one, 0 if none did.
-func decodeItem(in *reader, c *call, campaign *delivery.Campaign, g *delivery.Granted) (newest int64) {
+func decodeItem(in *reader, c *call, a *delivery.Ask, g *delivery.Granted) (newest int64) {
 	*g = delivery.Granted{
 		GrantedAt: c.now, Units: in.next(4),
-		From: delivery.Provenance{Campaign: campaign, Epoch: c.head.epoch},
+		From: delivery.Provenance{Campaign: a.Campaign, Epoch: c.head.epoch},
 	}
 	g.First.At, g.First.Frac = in.next(7), in.next(7)
 	n, whole, rest := in.next(7), in.next(7), in.next(7)
@@ -292,7 +292,7 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign, g *delivery.Gr
 		shadowed[i], shadowed[i+1] = in.next(1), in.next(4)
 	}
 	seen := int64(0)
-	for _, q := range campaign.Quotas {
+	for place, q := range a.Campaign.Quotas {
 		if !q.Stored() {
 			continue
 		}
@@ -306,6 +306,13 @@ func decodeItem(in *reader, c *call, campaign *delivery.Campaign, g *delivery.Gr
 		}
 		seen++
 		g.Windows = decodeWindows(in, g.Windows, q)
+		if a.Want > 0 || a.Joint == nil || a.Joint[place].Cost == 0 {
+			continue
+		}
+		look := delivery.Look{Share: in.next(4), MoreAt: in.next(7), OpensAt: in.next(7)}
+		for i := len(g.Windows) - len(q.Windows); i < len(g.Windows); i++ {
+			g.Windows[i].Look = look
+		}
 	}
 	return newest
 }

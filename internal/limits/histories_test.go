@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -24,7 +24,7 @@ import (
 func TestHistoriesKeepTheirPromises(t *testing.T) {
 	testservices.Simulation(t)
 	t.Run("model", func(t *testing.T) {
-		testservices.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, model.NewStore()) })
+		testservices.Few(t, 100, func(rt *rapid.T) { newPlay(rt, 40*second).run(rt, limitstest.NewShared()) })
 	})
 	for _, top := range topologies {
 		t.Run(top.name, func(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/limitstest"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -21,7 +20,7 @@ func TestScriptsFillHolesAsTheModelDoes(t *testing.T) {
 	t.Parallel()
 	client := oneRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		l, m := newLua(t, client), model.NewStore()
+		l, m := newLua(t, client), limitstest.NewShared()
 		c := campaign(1000)
 		h := &history{now: epoch, campaigns: []*delivery.Campaign{c}}
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
@@ -52,7 +51,7 @@ func TestScriptsDoWhatTheModelSays(t *testing.T) {
 	client := oneRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt)
-		l, m := newLua(t, client), model.NewStore()
+		l, m := newLua(t, client), limitstest.NewShared()
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			h.step(rt, l, m)
 		}

@@ -25,7 +25,7 @@ func (e *Engine) Refund(ctx context.Context, grants []delivery.Grant) error {
 			e.fallback.Refund(*g)
 		case s.master.epoch():
 			lists[s.index] = append(lists[s.index], *g)
-			s.crowds.returned(g.From.Campaign)
+			s.contended.Returned(g.From.Campaign)
 		}
 	}
 	return forEachShard(e, lists, func(s *shard, list []delivery.Grant) error {

@@ -24,7 +24,7 @@ func newScript(names ...string) *shards.Script {
 }
 
 var (
-	takeScript    = newScript("state", "gate", "window", "item", "timeline", "opened", "share", "keep", "take")
+	takeScript    = newScript("state", "gate", "window", "item", "timeline", "opened", "share", "take")
 	refundScript  = newScript("state", "window", "item", "timeline", "refund")
 	chargeScript  = newScript("state", "window", "charge")
 	peekScript    = newScript("state", "window", "peek")

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/pacer/pacer/internal/limits/contention"
 	"github.com/pacer/pacer/internal/limits/ledger"
 	"github.com/pacer/pacer/internal/shards"
 )
@@ -36,13 +37,12 @@ var errClosed = errors.New("the shard's data is being looked for or rebuilt")
 
 // shard is one of the engine's shards: its keys, its server, and its latest state.
 type shard struct {
-	index  int
-	keys   keys
-	master runner
-	clock  shardClock
-	fence  *ledger.Fence
-	// contentions are the quotas that many of this daemon's campaigns wait for.
-	crowds     contentions
+	index      int
+	keys       keys
+	master     runner
+	clock      shardClock
+	fence      *ledger.Fence
+	contended  contention.Quotas
 	clockKnown atomic.Bool  // whether callers have heard of the clock, without which a time of this shard means nothing
 	jumped     atomic.Int64 // by how much the clock has jumped, in all
 

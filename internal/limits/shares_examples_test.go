@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/notation"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -31,7 +32,7 @@ var examples = map[string]string{
 		5/s x1 q0; 20/s x2 q0; 5/s x2 q0; 1/s x4 q0: least 0.7, used 0.25`, // of 31 a second that they want 9 are allowed
 	"what is kept is what other quotas let it use": `even 35/5s log, 19/12s log; 6/2s sliding; even 18/2s fixed
 		20/s x1 q0 q1 q2; 2/s x1 q1; 100/s x1 q0 q1; 100/s x2 q2; 2/s x4 q0; 100/s x1 q2; 1/s x1 q1 q2; 5/s x2 q0: least 0.5`,
-	"a crowd is not forgotten while its daemon refuses it": `5/30s sliding
+	"those who wait are not forgotten while their daemon refuses them": `5/30s sliding
 		5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x1 q0; 5/s x2 q0; 5/s x1 q0: least 0.8`,
 	"a slow one has its rate in every fixed window": `120/30s fixed
 		1/s x1 q0; 1/s x1 q0; 20/s x1 q0: least 0.9`,
@@ -89,7 +90,7 @@ func TestExamplesOfCampaignsThatStarved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := parseExample(t, text)
 			c := x.contest(t)
-			c.run(newBehind())
+			c.run(limitstest.NewShared())
 			all, want := 0.0, 0.0
 			for i, fair := range c.fair() {
 				all, want = all+float64(c.list[i].got), want+c.wants[i]

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 	"github.com/pacer/pacer/internal/testservices"
 	"github.com/pacer/pacer/internal/testservices/luaredis"
 )
@@ -153,7 +153,7 @@ func (c *contest) tightest() float64 {
 }
 
 // The store knows each of a few campaigns; for many, their daemon asks.
-const fewCampaigns, manyCampaigns = maxOwnClaims, 10
+const fewCampaigns, manyCampaigns = 4, 10
 
 // Campaigns under the same quotas share them by their priority, whichever of the quotas, and of their windows, ends a grant, and however
 // each is spent. Windows of a few units, where each unit is a large part of a share, are the worst. No campaign has less than three
@@ -165,7 +165,7 @@ func TestCampaignsUnderTheSameQuotasShareByPriority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testservices.Few(t, 60, func(rt *rapid.T) {
 				c := drawContest(rt, most, false)
-				c.run(newBehind())
+				c.run(limitstest.NewShared())
 				all, burst, least := 0.0, int64(60), 0.6
 				if c.ownRates {
 					least = 0.5
@@ -198,7 +198,7 @@ func TestEvenSpendingIsEven(t *testing.T) {
 		for _, q := range c.quotas {
 			q.Spend = delivery.SpendEven
 		}
-		c.run(newBehind())
+		c.run(limitstest.NewShared())
 		var slots []int64
 		for _, w := range c.list {
 			slots = append(slots, w.slots...)
@@ -229,7 +229,7 @@ func TestFewCampaignsStarveBetweenQuotas(t *testing.T) {
 	var last *contest
 	testservices.Few(t, 100, func(rt *rapid.T) {
 		c := drawContest(rt, fewCampaigns, true)
-		c.run(newBehind())
+		c.run(limitstest.NewShared())
 		for i := range c.list {
 			if all++; float64(c.list[i].got+2) < c.least(i)/2 {
 				starved, last = starved+1, c
@@ -259,7 +259,7 @@ func TestAQuotaOfItsOwnDecidesNothing(t *testing.T) {
 			for i := range 12 {
 				x.quotas, x.campaigns = append(x.quotas, "1000/12s sliding"), append(x.campaigns, fmt.Sprintf(text, i+1))
 			}
-			x.sharedFairly(t, newBehind(), 0.2)
+			x.sharedFairly(t, limitstest.NewShared(), 0.2)
 		})
 	}
 }
@@ -282,7 +282,7 @@ func TestScriptsOweWhatTheModelOwes(t *testing.T) {
 	_, client := luaredis.New()
 	x := example{quotas: []string{"5/2s log", "20/12s fixed"}, campaigns: []string{"5/s x1 q0 q1", "5/s x1 q0 q1", "5/s x20 q0 q1"}}
 	got := map[string][]int64{}
-	for name, s := range map[string]store{"model": model.NewStore(), "scripts": newLua(t, client)} {
+	for name, s := range map[string]store{"model": limitstest.NewShared(), "scripts": newLua(t, client)} {
 		c := x.contest(t)
 		c.run(s)
 		for _, w := range c.list {

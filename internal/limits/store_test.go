@@ -14,7 +14,6 @@ import (
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/limitstest"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/shards"
 	"github.com/pacer/pacer/internal/testservices"
 )
@@ -181,7 +180,7 @@ func simulate(t *testing.T, test func(t *testing.T, s store)) {
 // onStores runs a test against the model and Redis. With -short, miniredis, which is ten times as slow, stands in for Redis.
 func onStores(t *testing.T, topologies []topology, test func(t *testing.T, s store)) {
 	t.Helper()
-	t.Run("model", func(t *testing.T) { test(t, model.NewStore()) })
+	t.Run("model", func(t *testing.T) { test(t, limitstest.NewShared()) })
 	if testing.Short() {
 		t.Run("miniredis", func(t *testing.T) {
 			_, c := miniClient(t)

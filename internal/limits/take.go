@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/limits/contention"
 )
 
 // Take asks for slots for any number of campaigns, in one round trip to each shard concerned, concurrently (up to
@@ -48,7 +49,7 @@ type taking struct {
 
 // request is one ask to the shard of its campaign.
 type request struct {
-	contender
+	contention.Contender
 	ask    *delivery.Ask // as it came, but for the slot to continue after
 	home   *home
 	shard  int
@@ -63,7 +64,7 @@ func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 	now, horizon := uptime(), int64(0)
 	for i := range asks {
 		horizon = max(horizon, asks[i].Horizon)
-		t.all = append(t.all, request{ask: &asks[i], contender: contender{out: &items[i]}})
+		t.all = append(t.all, request{ask: &asks[i], Contender: contention.Contender{Out: &items[i]}})
 		if n := len(t.all) - 1; !t.prepare(&t.all[n], now) {
 			t.all = t.all[:n]
 		}
@@ -82,13 +83,13 @@ func (t *taking) prepare(x *request, now int64) bool {
 		fault, said := home.fault, home.said
 		home.said = true
 		t.mu.Unlock()
-		*x.out = refusalOf(x.ask.Campaign, delivery.BindHeld)
+		*x.Out = delivery.Refused(x.ask.Campaign, delivery.BindHeld)
 		if !said {
 			t.log.Error("campaign is held: its limits cannot be kept", "campaign", x.ask.Campaign.ID, "error", fault)
 		}
 		return false
 	}
-	x.home, x.shard, x.daemons = home, home.shard, cmp.Or(home.daemons, t.fleet)
+	x.home, x.shard, x.Daemons = home, home.shard, cmp.Or(home.daemons, t.fleet)
 	closed, left, tell := home.closed, home.left, home.tell
 	s := t.shards[x.shard]
 	last := home.lastGranted(x.ask, s.jumped.Load())
@@ -99,22 +100,22 @@ func (t *taking) prepare(x *request, now int64) bool {
 		for _, shard := range left {
 			own := home.stopOldShard(x.ask)
 			t.farewells = append(t.farewells, request{
-				ask: own, contender: contender{own: own, out: &delivery.Granted{}}, home: home, shard: shard, leaves: true,
+				ask: own, Contender: contention.Contender{Own: own, Out: &delivery.Granted{}}, home: home, shard: shard, leaves: true,
 			})
 		}
 	}
-	x.own = continueAfter(x.ask, t.fallback.LastGranted(s.now(), x.ask))
+	x.Own = continueAfter(x.ask, t.fallback.LastGranted(s.now(), x.ask))
 	switch {
 	case now < closed:
 		x.introduce()
 		x.wait = closed - now
 	case !x.admit(t):
 		if s.clockKnown.Load() {
-			x.own = nil
+			x.Own = nil
 			return true
 		}
 		x.introduce()
-		x.limited = true
+		x.Limited = true
 	}
 	return true
 }
@@ -129,26 +130,19 @@ func continueAfter(a *delivery.Ask, last int64) *delivery.Ask {
 	return &own
 }
 
-// refusalOf is an answer without units that does not come from the store.
-func refusalOf(c *delivery.Campaign, bound delivery.Binding) delivery.Granted {
-	return delivery.Granted{
-		Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, From: delivery.Provenance{Campaign: c},
-	}
-}
-
 // run sends the requests to their shards, concurrently.
 func (t *taking) run(ctx context.Context) error {
-	lists := make([][]*contender, len(t.shards))
+	lists := make([][]*contention.Contender, len(t.shards))
 	for i := range t.all {
-		if x := &t.all[i]; x.own != nil && t.unpaid[x.shard] == nil {
-			lists[x.shard] = append(lists[x.shard], &x.contender)
+		if x := &t.all[i]; x.Own != nil && t.unpaid[x.shard] == nil {
+			lists[x.shard] = append(lists[x.shard], &x.Contender)
 		}
 	}
-	return forEachShard(t.Engine, lists, func(s *shard, list []*contender) error {
+	return forEachShard(t.Engine, lists, func(s *shard, list []*contention.Contender) error {
 		var errs []error
 		from := delivery.Provenance{Shard: s.index, Epoch: s.master.epoch()}
-		s.crowds.run(list, s.now(), from, func(wave []*contender) {
-			for part := range slices.Chunk(batchesOf(s, wave), scriptSlots) {
+		s.contended.Run(list, s.now(), from, func(wave []*contention.Contender) {
+			for part := range slices.Chunk(t.batchesOf(s, wave), scriptSlots) {
 				errs = append(errs, t.takeBatches(ctx, s, part))
 			}
 		})
@@ -157,25 +151,17 @@ func (t *taking) run(ctx context.Context) error {
 }
 
 // batchesOf divides asks, at least one, into scripts.
-func batchesOf(s *shard, list []*contender) (batches []*takeBatch) {
-	claims := map[string]int64{}
-	for _, x := range list {
-		for i, q := range x.own.Campaign.Quotas {
-			if x.own.Joint == nil || x.own.Joint[i].Cost == 0 {
-				claims[q.ID]++
-			}
-		}
-	}
+func (t *taking) batchesOf(s *shard, list []*contention.Contender) (batches []*takeBatch) {
 	b := newTakeBatch(s.keys, s.now())
 	batches = append(batches, b)
 	for _, x := range list {
-		cost := b.costOf(x.own, x.daemons, claims)
+		cost := b.costOf(x.Own, x.Daemons, t.fleet)
 		if !b.fits(cost) {
 			b = newTakeBatch(s.keys, s.now())
 			batches = append(batches, b)
-			cost = b.costOf(x.own, x.daemons, claims)
+			cost = b.costOf(x.Own, x.Daemons, t.fleet)
 		}
-		b.ask(x.own, cost, x.out)
+		b.ask(x.Own, cost, x.Out)
 	}
 	return batches
 }
@@ -226,10 +212,10 @@ func (t *taking) clocks() []delivery.ShardClock {
 
 // introduce makes the request ask for nothing, to get the shard's clock and the state of the quotas.
 func (x *request) introduce() {
-	own := *x.own
+	own := *x.Own
 	own.Want, own.Weights = 0, nil
-	x.own = &own
-	*x.out = delivery.Granted{}
+	x.Own = &own
+	*x.Out = delivery.Granted{}
 }
 
 // finish completes the answered requests, and answers the others without the store, where the policies allow
@@ -238,24 +224,24 @@ func (t *taking) finish() {
 	e := t.Engine
 	for i := range t.all {
 		x := &t.all[i]
-		if x.out.GrantedAt == 0 {
-			e.fallback.Grant(e.shards[x.shard].now(), x.wanted(), x.out)
+		if x.Out.GrantedAt == 0 {
+			e.fallback.Grant(e.shards[x.shard].now(), x.wanted(), x.Out)
 		}
 		x.settleAdmission(t)
 	}
 	t.settleHomes()
 	for i := range t.all {
 		x := &t.all[i]
-		if x.out.GrantedAt == 0 {
+		if x.Out.GrantedAt == 0 {
 			continue // not answered
 		}
-		if x.limited && x.out.Bound == delivery.BindNone { // the shard was asked for less than was wanted
-			x.out.Bound, x.out.NextAt = delivery.BindRate, x.out.GrantedAt+x.ask.Quantum
+		if x.Limited && x.Out.Bound == delivery.BindNone { // the shard was asked for less than was wanted
+			x.Out.Bound, x.Out.NextAt = delivery.BindRate, x.Out.GrantedAt+x.ask.Quantum
 		}
-		if x.wait > 0 && x.ask.Want > 0 && x.out.Bound == delivery.BindNone {
-			x.out.Bound, x.out.NextAt = delivery.BindRate, x.out.GrantedAt+x.wait
+		if x.wait > 0 && x.ask.Want > 0 && x.Out.Bound == delivery.BindNone {
+			x.Out.Bound, x.Out.NextAt = delivery.BindRate, x.Out.GrantedAt+x.wait
 		}
-		e.m.count(x.ask.Campaign, x.out)
+		e.m.count(x.ask.Campaign, x.Out)
 	}
 }
 
@@ -267,12 +253,12 @@ func (t *taking) settleHomes() {
 		x := &t.all[i]
 		switch {
 		case !x.leaves:
-			x.home.granted(x.out)
-		case x.out.GrantedAt > 0:
+			x.home.granted(x.Out)
+		case x.Out.GrantedAt > 0:
 			x.home.left = x.home.without(x.shard)
 			here := t.shards[x.home.shard]
-			if now, known := here.time(); known && x.out.First.At > 0 {
-				x.home.last = max(x.home.last, now+x.out.First.At-x.out.GrantedAt-here.jumped.Load())
+			if now, known := here.time(); known && x.Out.First.At > 0 {
+				x.home.last = max(x.home.last, now+x.Out.First.At-x.Out.GrantedAt-here.jumped.Load())
 			}
 		}
 	}
@@ -281,8 +267,8 @@ func (t *taking) settleHomes() {
 // wanted is the original ask, for no more than was admitted.
 func (x *request) wanted() *delivery.Ask {
 	a := *x.ask
-	if x.own != nil {
-		a.Want = min(a.Want, x.own.Want)
+	if x.Own != nil {
+		a.Want = min(a.Want, x.Own.Want)
 	}
 	return &a
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 )
 
 // store is the reference model behind a latency, shared by the daemons of a test. Its clock is far from the local one.
 type store struct {
 	mu      sync.Mutex
-	model   *model.Store
+	model   *limitstest.Shared
 	began   time.Time
 	latency func() time.Duration
 	down    bool
@@ -26,7 +26,7 @@ type store struct {
 }
 
 func newStore(latency func() time.Duration) *store {
-	return &store{model: model.NewStore(), began: time.Now(), latency: latency}
+	return &store{model: limitstest.NewShared(), began: time.Now(), latency: latency}
 }
 
 // taken is how many takes there were.
@@ -55,7 +55,7 @@ func (s *store) lose(by time.Duration) {
 	time.Sleep(time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.model, s.down, s.jumped, s.losses = model.NewStore(), false, s.jumped+by.Microseconds(), s.losses+1
+	s.model, s.down, s.jumped, s.losses = limitstest.NewShared(), false, s.jumped+by.Microseconds(), s.losses+1
 }
 
 // client is one daemon's connection to the store.
@@ -82,7 +82,9 @@ func (c *client) Take(_ context.Context, asks []delivery.Ask) (delivery.TakeRepl
 		asks[i].LastGranted += c.jumped - asks[i].Jumped
 	}
 	reply := c.model.Take(c.now(), c.node, asks)
-	reply.Clocks[0].Jumped = c.jumped
+	for i := range reply.Clocks {
+		reply.Clocks[i].Jumped = c.jumped
+	}
 	for i := range reply.Items {
 		reply.Items[i].From.Epoch = c.losses
 	}
@@ -96,7 +98,7 @@ func (c *client) Refund(_ context.Context, grants []delivery.Grant) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	grants = slices.DeleteFunc(slices.Clone(grants), func(g delivery.Grant) bool { return g.From.Epoch != c.losses })
-	c.model.Refund(c.now(), grants)
+	c.model.RefundOf(c.node, c.now(), grants)
 	return nil
 }
 

@@ -56,7 +56,7 @@ local function windowNext(it, c, w, now, units)
   return next
 end
 
--- When there is more room, of which some may fall to the campaign.
+-- When there is more room, of which some may fall to the daemon.
 local function growsAt(it, c, now)
   local w = c.tight
   if c.even then
@@ -66,8 +66,27 @@ local function growsAt(it, c, now)
       return micros(p, p[AT], p[FRAC], n) - it[HORIZON]
     end
   end
-  if w[COUNT] == 0 then return math.huge end
+  if w[COUNT] == 0 or w[LIMIT] == 0 then return math.huge end
   return freeAt(w, remaining(w) + 1)
+end
+
+-- When all windows can grant a unit, but for those whose limit is 0; 0 if they can now.
+local function opensAt(it, c, now)
+  local at = 0
+  for j = 1, #c.windows do
+    local w = c.windows[j]
+    if w[LIMIT] > 0 then at = max(at, windowNext(it, c, w, now, 1)) end
+  end
+  return at
+end
+
+-- When a daemon asks for what is left of its campaigns' claims: in a moment or, where nothing remains, when something comes back.
+local function nextOf(it, c, now) return max(now + it[QUANTUM], opensAt(it, c, now)) end
+
+-- When a fixed window begins again.
+local function resetOf(w)
+  if w[KIND] == FIXED and w[INDEX] > 0 then return w[INDEX] end
+  return math.huge
 end
 
 -- The states of a quota's windows, which many items share.

@@ -64,25 +64,17 @@ local function joinNodes(list, id, now, fresh, grace)
   return kept, self
 end
 
--- Until when room is kept for a campaign that said how much it can use. It may be gone: its daemons ask every 12.5 s at least.
+-- Until when room is kept for a daemon that said how much it can use. It may be gone: daemons ask every 12.5 s at least.
 local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + 15 * SECOND) end
 
--- Whether a campaign was told to ask again, and may still do so.
+-- Whether a daemon was told to ask again, and may still do so.
 local function isDue(r, now, grace)
   local due = r[DUE]
   return due > 0 and now <= due + grace and now <= r[SEEN] + 15 * SECOND
 end
 
--- The claim of a daemon or campaign, if it has one.
-local function claimOf(q, id)
-  for i = 1, #q.rivals do
-    if q.rivals[i][ID] == id then return q.rivals[i] end
-  end
-  return nil
-end
-
--- Finds a campaign among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are
--- removed first, once for all items: what is now is the same for all.
+-- Finds a daemon among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are removed
+-- first, once for all items: what is now is the same for all.
 local function joinRivals(q, id, now, grace)
   if q.joined ~= grace then
     local kept, known = {}, {}
@@ -98,7 +90,7 @@ local function joinRivals(q, id, now, grace)
   if self then return self, false end
   local gone = makeRoom(q.rivals)
   if gone then q.known[gone[ID]] = nil end
-  self = {0, id, 0, 0, 0, 0, 0, 0}
+  self = {0, id, 0, 0, 0, 0, 0}
   q.rivals[#q.rivals + 1], q.known[id] = self, self
   return self, true
 end

@@ -6,10 +6,10 @@
 --         weights, quotas, then the weights and the quotas
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions, from 1, in the list of quotas
 --       4 quotas, as parseSpecs reads them
---       5 the length of the prefix before the campaign in the key of a timeline
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
---   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never.
+--   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never. For a daemon that looks:
+--   after the windows of each quota what falls to it, when that may grow, and when the quota can grant a unit.
 --   Without units, at is the last slot that was granted before. bound as in delivery.Binding. A quota is a position, from 0, among those
 --   of the item, a window one among those of its quota. newest is 0, or the newest revision of the quota, where the caller's is an old one.
 
@@ -43,7 +43,7 @@ local function openQuota(it, i, spec)
   return {
     index = i - 1, spec = spec, joint = spec.cost > 0, quota = q, opened = opened, windows = opened.windows, next = 0,
     even = spec.even, binds = spec.covers and not spec.shadow,
-    self = false, wasOwed = false, tight = false, window = 0, hard = 0, soft = 0, share = 0, interval = 0, owed = 0, keptUntil = 0,
+    self = false, wasOwed = false, tight = false, window = 0, hard = 0, soft = 0, share = 0, moreAt = 0, opens = 0, interval = 0, keptUntil = 0,
   }
 end
 
@@ -68,17 +68,19 @@ local function debitQuota(it, c, units)
   end
 end
 
--- How many of a quota's units fall to the campaign, or to all those of the daemon that it asks for. Sets self, wasOwed, owed and
--- keptUntil, and what measure does.
-local function rivalShare(it, c, slots)
-  local grace, name, cost = 2 * it[QUANTUM], it[CAMPAIGN], it[ICOST]
-  if c.joint then name, cost = ' ' .. NODE, c.spec.cost end
-  local self, isNew = joinRivals(c.quota, name, now, grace)
-  local due, rivals = isDue(self, now, grace), c.quota.rivals
+-- How many of a quota's units fall to the daemon or, where it has no claim, to the campaign. Sets self, wasOwed and keptUntil, and what
+-- measure does.
+local function rivalShare(it, c, want)
+  local grace, cost, rivals, self, isNew = 2 * it[QUANTUM], it[ICOST], c.quota.rivals, {0, '', 0, 0, 0, 0, 0}, true
+  if c.joint then
+    self, isNew = joinRivals(c.quota, NODE, now, grace)
+    cost, rivals = c.spec.cost, c.quota.rivals
+  end
+  local due = isDue(self, now, grace)
   c.self, c.wasOwed = self, due and self[DEMAND] > 0
   self[COST] = cost
   measure(it, c, now)
-  if #rivals == 1 then return min(slots, c.soft) end
+  if #rivals == 0 or #rivals == 1 and rivals[1] == self then return min(want, c.soft) end
   if due and c.soft == 0 then return 0 end -- there is nothing to share
   local others, low, high, dearest, tie, interval, owed, ends = {}, 0, 0, cost, 1, c.interval, 0, resetOf(c.tight)
   for i = 1, #rivals do
@@ -102,17 +104,16 @@ local function rivalShare(it, c, slots)
       end
     end
   end
-  c.owed = owed
   if owed == 0 then low = high end
   -- Units that were not asked for are not owed later, beyond what the window held.
   if not isNew and (due or owed == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
   self[SERVICE] = max(self[SERVICE], low)
-  local n = shareRivals(self, c.soft, slots, others)
-  if n == min(slots, c.soft) then c.keptUntil = 0 end
+  local n = shareRivals(self, c.soft, want, others)
+  if n == min(want, c.soft) then c.keptUntil = 0 end
   return n
 end
 
-local function quotaShare(it, tl, demands, self, slots)
+local function quotaShare(it, demands, slots)
   local soft, hard = slots, GRANT
   for i = 1, #demands do
     local c = demands[i]
@@ -122,18 +123,6 @@ local function quotaShare(it, tl, demands, self, slots)
     end
   end
   if soft >= slots and hard >= slots then return slots end
-  -- The campaign's daemons share the campaign's units.
-  local others, tie, grace, nodes = {}, 1, 2 * it[QUANTUM], tl[NODES]
-  for i = 1, #nodes do
-    local e = nodes[i]
-    if e == self then
-      tie = 0
-    elseif awaited(e, now, grace) then
-      e[TIE] = tie
-      others[#others + 1] = e
-    end
-  end
-  if #others > 0 then soft = shareNodes(self[SERVED], soft, soft, others) end
   return jobs(it, min(soft, slots), min(hard, slots))
 end
 
@@ -157,26 +146,58 @@ local function quotaNext(it, demands, units)
   end
   answer.quota, answer.window = bound.index, bound.window
   if never then return 0 end
-  if next <= now then return now + it[QUANTUM] end -- there is room, but it is kept for the campaign on other daemons
+  if next <= now then return now + it[QUANTUM] end -- there is room, but not for a whole job
   return next
 end
 
--- Records what each quota granted the campaign, and how much more the campaign can use before it asks again.
-local function settleQuotas(it, tl, demands, units, slots, want)
+-- Whether units of a quota are kept for the daemon until it asks again, at next; short: the quotas granted less than there were slots.
+-- The reasons are in model/taking.go.
+local function keeps(demands, c, now, next, units, short)
+  local patience = SECOND
+  if short then patience = max(SECOND, c.tight[SPAN]) end
+  if next > max(now, c.next) + patience then return false end
+  if units > 0 then return true end
+  for i = 1, #demands do
+    local other = demands[i]
+    if other ~= c and other.share == 0 and other.keptUntil > 0 then return false end
+  end
+  return true
+end
+
+-- Records what each quota granted the daemon, and how much more it can use before it asks again.
+local function settleQuotas(it, demands, units, slots, want)
   for i = 1, #demands do
     local c = demands[i]
-    local r = c.self
+    local r = c.joint and c.self
     if r then
       local due = r[DUE]
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
       if units < want and answer.next > 0 and keeps(demands, c, now, answer.next, units, units < slots) then
-        claim(it, tl[SPACING], demands, c, now, answer.next, units, slots, want)
-      elseif c.joint and c.spec.left > 0 then
+        r[DUE], r[DEMAND] = answer.next, c.spec.all
+      elseif c.spec.left > 0 then
         r[DUE], r[DEMAND] = max(due, nextOf(it, c, now)), c.spec.left
       elseif units < want then
         r[DUE] = answer.next -- it keeps its place, and claims nothing
       end
+    end
+  end
+end
+
+-- How much of each quota falls to the daemon that asks for nothing yet, and when that may grow. Its claim stands until then.
+local function look(it, demands)
+  for i = 1, #demands do
+    local c = demands[i]
+    if c.binds and c.joint then
+      c.share = rivalShare(it, c, c.spec.all)
+      local at, r = nextOf(it, c, now), c.self
+      if c.share < c.spec.all then
+        local more = growsAt(it, c, now)
+        if c.keptUntil > 0 then more = min(more, c.keptUntil + 1) end
+        if more < math.huge then at = max(at, more) end
+      end
+      c.moreAt, c.opens = at, opensAt(it, c, now)
+      r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], at), c.spec.left
     end
   end
 end
@@ -276,7 +297,7 @@ local function take(it, tl)
   if gate then slots = min(slots, 1) end
   slots = jobs(it, slots, GRANT)
   local units = slots
-  if slots > 0 and demands then units = quotaShare(it, tl, demands, self, slots) end
+  if slots > 0 and demands then units = quotaShare(it, demands, slots) end
 
   if units > 0 then
     giveSlots(tl, at, frac, units, hole)
@@ -297,7 +318,7 @@ local function take(it, tl)
     answer.bound, answer.next = BOUND.RATE, rateNext(it, tl, at, frac, units, available)
     self[CUT] = now
   end
-  if demands then settleQuotas(it, tl, demands, units, slots, want) end
+  if demands then settleQuotas(it, demands, units, slots, want) end
 end
 
 local function reply(out, it, tl)
@@ -306,16 +327,19 @@ local function reply(out, it, tl)
   out[#out + 1] = table.concat(answer.shadowed)
   local demands = it[DEMANDS]
   for i = 1, it[QUOTAS] do
-    out[#out + 1] = stateOf(demands[i].opened, now)
+    local c = demands[i]
+    out[#out + 1] = stateOf(c.opened, now)
+    if it[WANT] == 0 and c.joint then
+      out[#out + 1] = pack('<I4I7I7', c.share, c.moreAt, c.opens)
+    end
   end
 end
 
 -- Serves one item: opens its quotas, takes from its timeline and them, and appends the answer to out.
-local function serve(it, prefix, out)
+local function serve(it, out)
   answer = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, newest = 0, competitors = 1, daemons = 1, shadowed = {}}
   local key, demands = KEYS[it[TIMELINE]], it[DEMANDS]
   if demands then
-    it[CAMPAIGN] = sub(key, prefix)
     for i = 1, #demands do demands[i] = openQuota(it, i, specs[demands[i]]) end
   end
   local tl, changed = loadTimeline(it, values[it[TIMELINE] - 2], now)
@@ -329,7 +353,7 @@ local function serve(it, prefix, out)
     tl[FRESH] = max(SECOND, 2 * tl[SPACING])
     take(it, tl)
   elseif demands then
-    stay(it, demands, now, ' ' .. NODE)
+    look(it, demands)
   end
   if changed then values[it[TIMELINE] - 2] = saveTimeline(tl, key, now) end
   reply(out, it, tl)
@@ -338,10 +362,10 @@ end
 return once(function(at)
   now, values = at, {}
   if #KEYS > 2 then values = call('MGET', unpack(KEYS, 3)) end
-  local out, items, pos, prefix, it = {head(now)}, ARGV[3], 1, num(ARGV[5]) + 1, nil
+  local out, items, pos, it = {head(now)}, ARGV[3], 1, nil
   while pos <= #items do
     it, pos = parseItem(items, pos)
-    serve(it, prefix, out)
+    serve(it, out)
   end
   for _, q in pairs(quotas) do
     levelRivals(q)

@@ -1,4 +1,4 @@
--- The state of quotas: their windows, and the campaigns that compete for them.
+-- The state of quotas: their windows, and the daemons that compete for them.
 --
 --   quota   renew rev windows rivals born taken, then each window and each rival
 --   window  kind span limit widen count index units first last paceAt paceFrac narrowAt narrowTo bytes, then the list; for
@@ -6,7 +6,7 @@
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
 --     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
---   rival   id seen due demand cut cost service; the id of a daemon that asks for many campaigns begins with a space
+--   rival   id seen due demand cost service
 --   renew is when the key's time to live is to be set again; taken is how many units were granted and not handed back since born, when the
 --   key was made.
 
@@ -20,9 +20,9 @@ local WINDOW = '<BI6I7I4I7I7I5I7I7I7I5I7I4I3'
 local OLDER, WIDTH = 1, 2
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, NARROWAT, NARROWTO, BYTES =
   3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
-local RIVAL = '<I2c0I7I7I4I7I4I7'
+local RIVAL = '<I2c0I7I7I4I4I7'
 local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
-local DEMAND, RCUT, COST, SERVICE = 5, 6, 7, 8
+local DEMAND, COST, SERVICE = 5, 6, 7
 
 -- Older buckets: the format of one, its length, and the largest gap and count it holds; larger ones take several.
 local ENTRY = {'<BI3', '<I5I3'}
@@ -55,7 +55,7 @@ local function loadQuota(key, v)
   end
   for i = 1, others do
     local r = {0, parse(RIVAL, v, pos)}
-    pos = r[9]
+    pos = r[8]
     rivals[i] = r
   end
   return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false}
@@ -85,7 +85,7 @@ local function saveQuota(q, now)
   end
   for i = 1, #rivals do
     local r = rivals[i]
-    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7], r[8])
+    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7])
   end
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))

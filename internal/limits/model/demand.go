@@ -15,15 +15,15 @@ type demand struct {
 	covers  bool // false: the quota is rolled out to others
 	even    bool
 	self    *rival
-	wasOwed bool    // units were kept for the campaign until now
+	wasOwed bool    // units were kept for the daemon until now
 	tight   *window // the one with the least room, the first of equals
 	index   int     // of tight
 	hard    int64   // what all windows can give
 	soft    int64   // how many units of it may begin up to the horizon: less than hard only where spending is even
 	// interval is the time that a unit takes where spending is even, else 0.
 	interval  int64
-	share     int64 // what of them falls to the campaign
-	owed      int64 // what others that wait can use of it
+	share     int64 // what of them falls to the daemon
+	look      delivery.Look
 	keptUntil int64 // until when the rest is kept for others at least, if it is
 	next      int64 // when a job refused for want of room will find it
 }
@@ -57,7 +57,17 @@ func (q *demand) opens(t *taking, w *window, weight int64) (at int64) {
 	return at
 }
 
-// growsAt is when there is more room; some may fall to the campaign.
+// opensAt is when all windows can grant a unit, but for those whose limit is 0; 0 if they can now.
+func (q *demand) opensAt(t *taking) (at int64) {
+	for _, w := range q.windows {
+		if w.limit > 0 {
+			at = max(at, q.opens(t, w, 1))
+		}
+	}
+	return at
+}
+
+// growsAt is when there is more room; some may fall to the daemon.
 func (q *demand) growsAt(t *taking) int64 {
 	w := q.tight
 	if left := w.remaining(); q.even {
@@ -66,7 +76,7 @@ func (q *demand) growsAt(t *taking) int64 {
 			return at.Advance(n, rate).Micros() - t.ask.Horizon
 		}
 	}
-	if w.count == 0 {
+	if w.count == 0 || w.limit == 0 {
 		return math.MaxInt64
 	}
 	return w.freeAt(w.remaining() + 1)

@@ -19,7 +19,6 @@
 // Only daemons whose last ask was cut short for want of slots compete. A daemon with few jobs has been served less
 // than the others and so gets all it wants, without reducing the others' shares.
 //
-// Campaigns that compete for a quota share it by the same rule, with service divided by the campaign's weight.
-// A daemon that asks for many campaigns at once is one of those who compete, with the sum of their weights
-// (delivery.Joint).
+// Daemons that compete for a quota share it by the same rule, with service divided by the weights of their campaigns that wait for it
+// (delivery.Joint). Each shares what falls to it among these campaigns (limits/contention).
 package model

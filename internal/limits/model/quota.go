@@ -22,18 +22,15 @@ type quota struct {
 	rivals  []*rival // in the order in which they came
 }
 
-// rival is a campaign that asked for units of the quota recently, or a daemon that asked for several.
+// rival is a daemon that asked for units of the quota recently, for the campaigns that wait for it there.
 type rival struct {
-	name string
+	node string
 	seen int64
 	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as long as others have
-	// been served more. From cut, when it was to ask again after the quota cut it short, demand is all it can use until a span after
-	// that. Units taken in bursts become free in bursts, and a slow campaign would miss each burst before it had its share. Its use from
-	// then on comes back a span later, just when it needs it again. So a campaign not cut short for a span needs no more kept than it can
-	// use when it asks.
-	due, demand, cut int64
-	cost             int64 // virtual service per unit: costScale / priority weight
-	service          int64 // virtual service received, comparable between rivals only
+	// been served more.
+	due, demand int64
+	cost        int64 // virtual service per unit: costScale / priority weights of those that wait
+	service     int64 // virtual service received, comparable between rivals only
 }
 
 // open brings the quota's windows to now and to the newest revision seen, and returns those of spec in their order. The
@@ -157,24 +154,22 @@ func (r *rival) awaited(now, grace int64) bool { return r.due > 0 && now <= r.un
 // active reports whether room is kept for the rival.
 func (r *rival) active(now, grace int64) bool { return r.demand > 0 && r.awaited(now, grace) }
 
-// jointName is the name of a daemon's claim, which no campaign has.
-func jointName(node string) string { return " " + node }
-
-// join returns the rival, adds it at the end if it is new, and removes rivals that have gone. A rival may ask up to grace after its time.
-func (q *quota) join(now int64, name string, grace int64) *rival {
+// join returns the daemon's rival, adds it at the end if it is new, and removes rivals that have gone. A rival may ask up to grace after
+// its time.
+func (q *quota) join(now int64, node string, grace int64) (self *rival, fresh bool) {
 	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
-		return r.name != name && now-r.seen > second && now > r.until(grace)
+		return r.node != node && now-r.seen > second && now > r.until(grace)
 	})
-	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.name == name }); i >= 0 {
-		return q.rivals[i]
+	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.node == node }); i >= 0 {
+		return q.rivals[i], false
 	}
 	if len(q.rivals) >= maxRivals {
 		oldest := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.seen, b.seen) })
 		q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool { return r == oldest })
 	}
-	self := &rival{name: name}
+	self = &rival{node: node}
 	q.rivals = append(q.rivals, self)
-	return self
+	return self, true
 }
 
 // level keeps service counters small: only their differences matter.

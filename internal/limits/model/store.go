@@ -9,12 +9,12 @@ import (
 const (
 	second = int64(time.Second / time.Microsecond)
 
-	// maxNodes bounds the daemons a timeline remembers, maxRivals the campaigns a quota remembers. Beyond that
+	// maxNodes bounds the daemons a timeline remembers, maxRivals those a quota remembers. Beyond that
 	// the one that has not asked for longest is removed, which costs it only its place in the queue.
 	maxNodes  = 64
 	maxRivals = 64
-	// claimFor is how long after its last ask room is kept for a campaign, however far off the time is that it was told: it may
-	// be gone. A daemon whose campaign waits for a quota asks at least every 12.5 s.
+	// claimFor is how long after its last ask room is kept for a daemon, however far off the time is that it was told: it may
+	// be gone. A daemon with a campaign that waits for a quota asks at least every 12.5 s.
 	claimFor = 15 * second
 	// maxPhase bounds the delay of the first slot of a new timeline.
 	maxPhase = 200_000

@@ -1,6 +1,11 @@
 package model
 
-import "github.com/pacer/pacer/internal/delivery"
+import (
+	"math"
+	"slices"
+
+	"github.com/pacer/pacer/internal/delivery"
+)
 
 // taking is the state of one ask while the store serves it.
 type taking struct {
@@ -34,11 +39,13 @@ func (t *taking) run() delivery.Granted {
 	case t.ask.Want > 0:
 		t.take()
 	default:
-		t.stay()
+		t.look()
 	}
 	for _, q := range t.quotas {
 		for i, w := range q.windows {
-			t.out.Windows = append(t.out.Windows, w.state(t.now, q.spec.ID, i))
+			s := w.state(t.now, q.spec.ID, i)
+			s.Look = q.look
+			t.out.Windows = append(t.out.Windows, s)
 		}
 	}
 	return t.out
@@ -90,7 +97,7 @@ func (t *taking) take() {
 	slots = jobs(ask, slots, delivery.MaxGrant)
 	units := slots
 	if slots > 0 {
-		units = t.quotaShare(self, slots)
+		units = t.quotaShare(slots)
 	}
 
 	if units > 0 {
@@ -226,7 +233,7 @@ func (t *taking) rateNext(start delivery.Slot, units, available int64) int64 {
 }
 
 // quotaShare is how many of the slots the quotas allow.
-func (t *taking) quotaShare(self *node, slots int64) int64 {
+func (t *taking) quotaShare(slots int64) int64 {
 	soft, hard := slots, int64(delivery.MaxGrant)
 	for _, q := range t.binds {
 		q.share = t.rivalShare(q, slots)
@@ -235,31 +242,43 @@ func (t *taking) quotaShare(self *node, slots int64) int64 {
 	if soft >= slots && hard >= slots {
 		return slots
 	}
-	// The campaign's daemons share the campaign's units.
-	var others []flow
-	before := true
-	for _, n := range t.tl.nodes {
-		if n == self {
-			before = false
-		} else if n.awaited(t.now, t.grace()) {
-			others = append(others, flow{at: n.served, cost: 1, demand: soft, first: before})
-		}
-	}
-	if len(others) > 0 {
-		soft = share(self.served, 1, soft, soft, others)
-	}
 	return jobs(t.ask, min(soft, slots), min(hard, slots))
 }
 
-// rivalShare is how many units of the quota's room fall to the campaign, or to all those of the daemon that it asks for.
-func (t *taking) rivalShare(q *demand, slots int64) int64 {
-	name, cost := t.ask.Campaign.ID, Cost(t.ask.Campaign.PriorityWeight)
-	if q.joint.Cost > 0 {
-		name, cost = jointName(t.node), q.joint.Cost
+// look says how much of each quota falls to the daemon that asks for nothing yet, and when that may grow, and lets its claim stand until then.
+func (t *taking) look() {
+	for _, q := range t.binds {
+		if q.joint.Cost == 0 {
+			continue
+		}
+		q.share = t.rivalShare(q, q.joint.All)
+		at := t.next(q)
+		if q.share < q.joint.All {
+			more := q.growsAt(t)
+			if q.keptUntil > 0 {
+				more = min(more, q.keptUntil+1)
+			}
+			if more < math.MaxInt64 {
+				at = max(at, more)
+			}
+		}
+		q.look = delivery.Look{Share: q.share, MoreAt: at, OpensAt: q.opensAt(t)}
+		q.self.seen, q.self.due, q.self.demand = t.now, max(q.self.due, at), q.joint.Left
+		q.quota.level()
 	}
-	before := len(q.quota.rivals)
-	q.self = q.quota.join(t.now, name, t.grace())
-	fresh := len(q.quota.rivals) > before
+}
+
+// next is when a daemon asks for what is left of its campaigns' claims: in a moment or, where nothing remains, when something comes back.
+func (t *taking) next(q *demand) int64 { return max(t.now+t.ask.Quantum, q.opensAt(t)) }
+
+// rivalShare is how many units of the quota's room fall to the daemon or, where it has no claim, to the campaign.
+func (t *taking) rivalShare(q *demand, want int64) int64 {
+	cost, fresh := Cost(t.ask.Campaign.PriorityWeight), true
+	q.self = &rival{}
+	if q.joint.Cost > 0 {
+		cost = q.joint.Cost
+		q.self, fresh = q.quota.join(t.now, t.node, t.grace())
+	}
 	q.self.cost = cost
 	awaited := q.self.awaited(t.now, t.grace())
 	q.wasOwed = awaited && q.self.demand > 0
@@ -290,7 +309,6 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 			low = r.service
 		}
 		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
-		q.owed += r.demand
 		if until := r.until(t.grace()); q.keptUntil == 0 || until < q.keptUntil {
 			q.keptUntil = until
 		}
@@ -303,8 +321,8 @@ func (t *taking) rivalShare(q *demand, slots int64) int64 {
 		low -= min(q.tight.limit, delivery.MaxGrant) * dearest
 	}
 	q.self.service = max(q.self.service, low)
-	n := share(q.self.service, q.self.cost, q.soft, slots, others)
-	if n == min(slots, q.soft) {
+	n := share(q.self.service, q.self.cost, q.soft, want, others)
+	if n == min(want, q.soft) {
 		q.keptUntil = 0
 	}
 	return n
@@ -337,18 +355,18 @@ func (t *taking) quotaNext(units int64) int64 {
 	switch next {
 	case never:
 		return 0
-	case 0: // there is room, but it is kept for the campaign on other daemons
+	case 0: // there is room, but not for a whole job
 		return t.now + t.ask.Quantum
 	}
 	return next
 }
 
-// settleQuotas records what each quota granted the campaign, and how much more the campaign can use before it asks again.
+// settleQuotas records what each quota granted the daemon, and how much more it can use before it asks again.
 func (t *taking) settleQuotas(units, slots, want int64) {
 	next := t.out.NextAt
 	for _, q := range t.binds {
 		r := q.self
-		if r == nil {
+		if r == nil || q.joint.Cost == 0 {
 			continue
 		}
 		due := r.due
@@ -356,12 +374,27 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		r.service += units * r.cost
 		switch {
 		case units < want && next > 0 && t.reserves(q, units, slots):
-			t.claim(q, units, slots, want)
-		case q.joint.Cost > 0 && q.joint.Left > 0:
+			r.due, r.demand = next, q.joint.All
+		case q.joint.Left > 0:
 			r.due, r.demand = max(due, t.next(q)), q.joint.Left
 		case units < want:
 			r.due = next // it keeps its place, and claims nothing
 		}
 		q.quota.level()
 	}
+}
+
+// reserves reports whether units of a quota are kept for the daemon until it asks for the campaign again. They are not if another limit
+// makes it wait for more than a second or, if that limit is another quota, for more than a span: what others take now will be there again
+// by then. Nor are they if another quota has units and keeps all of them for others: of two that each keep what the other needs, none would
+// ever be sent.
+func (t *taking) reserves(q *demand, units, slots int64) bool {
+	patience := second
+	if units < slots {
+		patience = max(second, q.tight.span)
+	}
+	if t.out.NextAt > max(t.now, q.next)+patience {
+		return false
+	}
+	return units > 0 || !slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.keptUntil > 0 })
 }

@@ -261,17 +261,6 @@ func (w *window) freeAt(units int64) int64 {
 	panic("model: a window lacks more units than were granted")
 }
 
-// until is about how many units can be granted until a time.
-func (w *window) until(now, at int64) int64 {
-	switch {
-	case w.algorithm != delivery.AlgorithmFixed:
-		return w.remaining() + w.limit*min(at-now, w.span)/w.span
-	case w.reset <= at:
-		return w.remaining() + w.limit
-	}
-	return w.remaining()
-}
-
 // resetAt is when the window is full again if nothing more is granted.
 func (w *window) resetAt(now int64) int64 {
 	switch n := len(w.buckets); {

@@ -1,19 +1,21 @@
-package limits
+// Package contention shares what a quota grants a daemon among the daemon's campaigns that wait for it. For the store the daemon is one of
+// those who compete (delivery.Joint). Which of its campaigns gets how much is decided here.
+package contention
 
 import (
 	"cmp"
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
 const (
-	// maxOwnClaims is how many campaigns of a daemon may wait for a quota with a claim of their own each. If more wait and the room is
-	// unknown, this many ask first.
-	maxOwnClaims = 4
+	second = int64(time.Second / time.Microsecond)
+
 	// waitingTTL is how long after its last ask a campaign counts as waiting, and exhaustedTTL how long after it was used up last a
 	// quota is remembered. Microseconds.
 	waitingTTL, exhaustedTTL = 15 * second, 60 * second
@@ -25,14 +27,14 @@ const (
 	weightScale = 1000
 )
 
-// contentions are the quotas that more than a few of this daemon's campaigns wait for. For each the daemon has one claim in the store, in
-// proportion to the weights of the waiting campaigns. It shares the granted units by the store's rule. Units go in the order of the
+// Quotas are the quotas that campaigns of this daemon wait for. For each the daemon has one claim in the store, in proportion to the
+// weights of the waiting campaigns. It looks how much falls to it, and shares that out by the store's rule. Units go in the order of the
 // service they bring to a campaign, by its weight. The part of a campaign that asks again soon is kept for it. Who has been served least
 // is asked for first. A refusal answers for all who wait behind, without the store.
 //
 // A campaign that waits on several daemons counts for a part of its weight on each. The zero value is ready; the time is the
 // store's. It is safe for concurrent use.
-type contentions struct {
+type Quotas struct {
 	mu     sync.Mutex
 	takes  int64                  // numbers them; under mu
 	swept  int64                  // when those that are gone were removed last; under mu
@@ -43,30 +45,30 @@ type contentions struct {
 type contention struct {
 	quota   *delivery.Quota // of the revision of the last answer
 	waiting map[string]*member
-	many    bool  // more than a few wait for it, or for another quota that one of them waits for
 	weights int64 // of all that wait
 	dearest int64 // service of a unit to the one of the least weight
 	grace   int64 // how late one may be for the time it was told
-	ahead   int64 // the horizon of asks
 	begun   int64 // the service at which the last one began that was asked for: where new ones begin
 	refused int64 // when something was refused last
-	window  int   // which refused it
-	next    int64 // when the refused one was to ask again
+	window  int   // which refused it, or has least
+	next    int64 // when more may fall to the daemon
 	stopped int64 // the take in which nothing more is asked for
 
 	at      int64 // of the last answer
-	room    int64 // what remained
+	looked  int64 // when the store said last what falls to the daemon; 0: nothing is known of that
+	room    int64 // and how much of it is left
 	until   int64 // nothing remains before; 0: something did
+	gap     int64 // the longest time without a unit in the last spans,
+	gapAt   int64 // and when it began
 	windows []delivery.WindowState
 
 	wave round
 }
 
-// member is one campaign in a crowd.
+// member is a campaign that waits for the quota.
 type member struct {
 	weight  int64
 	want    int64 // units that it has jobs for
-	soon    int64 // how many of them its rate allows it now
 	demand  int64 // how many of them it could use: see uses
 	cut     int64 // when it was to ask again after the quota refused it last
 	due     int64 // when it was told to ask again: later, nothing is kept for it
@@ -78,23 +80,23 @@ type member struct {
 	part    int64 // what falls to it in this wave
 }
 
-// contender is what the store is asked for a campaign, and the answer.
-type contender struct {
-	own     *delivery.Ask // nil: nothing is asked
-	out     *delivery.Granted
-	daemons int64 // on the campaign's timeline, as far as known
-	limited bool  // own wants less than the campaign
+// Contender is what the store is asked for a campaign, and the answer.
+type Contender struct {
+	Own     *delivery.Ask // nil: nothing is asked
+	Out     *delivery.Granted
+	Daemons int64 // on the campaign's timeline, as far as known
+	Limited bool  // Own wants less than the campaign
 }
 
-// run asks the store by send, and answers the asks behind a refusal itself. Those that are not answered in the end could not be asked
+// Run asks the store by send, and answers the asks behind a refusal itself. Those that are not answered in the end could not be asked
 // for.
-func (c *contentions) run(list []*contender, now int64, from delivery.Provenance, send func([]*contender)) {
+func (c *Quotas) Run(list []*Contender, now int64, from delivery.Provenance, send func([]*Contender)) {
 	take := c.join(list, now)
 	for waves := 0; len(list) > 0; waves++ {
 		if waves >= maxWaves {
 			c.stop(list, take)
 		}
-		chosen, later := c.choose(list, now, take, waves, from)
+		chosen, later := c.choose(list, now, take, from)
 		if len(chosen) > 0 {
 			send(chosen)
 			if !c.learn(chosen, take) {
@@ -106,7 +108,7 @@ func (c *contentions) run(list []*contender, now int64, from delivery.Provenance
 }
 
 // join notes who waits, and numbers the take.
-func (c *contentions) join(list []*contender, now int64) (take int64) {
+func (c *Quotas) join(list []*Contender, now int64) (take int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.takes++
@@ -117,39 +119,37 @@ func (c *contentions) join(list []*contender, now int64) (take int64) {
 		return c.takes
 	}
 	for _, x := range list {
-		c.joinAll(x.own, now)
+		c.joinAll(x.Own, now)
 	}
 	return c.takes
 }
 
-// joinAll lets a campaign wait for its quotas. If it is one of many in one of them, it is so in all. The store does not see the daemon's
-// own answers for one quota, and would forget the campaign in the others.
-func (c *contentions) joinAll(a *delivery.Ask, now int64) {
+// joinAll lets a campaign that waits for one of its quotas wait for all. The store does not see the daemon's own answers for one quota,
+// and would forget the daemon in the others.
+func (c *Quotas) joinAll(a *delivery.Ask, now int64) {
 	refused := int64(math.MinInt64)
 	for _, quota := range a.Campaign.Quotas {
 		if q := c.of(quota, a); q != nil {
-			if q.join(a, now, c.takes); q.many {
-				refused = max(refused, q.refused)
-			}
+			refused = max(refused, q.refused)
 		}
 	}
 	if refused == math.MinInt64 {
 		return
 	}
 	for _, quota := range a.Campaign.Quotas {
-		if a.Want <= 0 || !binds(quota, a) {
+		if !binds(quota, a) {
 			continue
 		}
 		q := c.of(quota, a)
 		if q == nil {
 			q = c.add(quota, 0)
-			q.join(a, now, c.takes)
 		}
-		q.many, q.refused = true, max(q.refused, refused)
+		q.join(a, now, c.takes)
+		q.refused = max(q.refused, refused)
 	}
 }
 
-func (c *contentions) add(quota *delivery.Quota, window int) *contention {
+func (c *Quotas) add(quota *delivery.Quota, window int) *contention {
 	if c.quotas == nil {
 		c.quotas = map[string]*contention{}
 	}
@@ -159,7 +159,7 @@ func (c *contentions) add(quota *delivery.Quota, window int) *contention {
 }
 
 // sweep removes those that are gone. Under mu.
-func (c *contentions) sweep(now int64) {
+func (c *Quotas) sweep(now int64) {
 	c.swept = now
 	for id, q := range c.quotas {
 		for campaign, m := range q.waiting {
@@ -167,26 +167,28 @@ func (c *contentions) sweep(now int64) {
 				q.leave(campaign)
 			}
 		}
-		if q.many = len(q.waiting) > maxOwnClaims; now > q.refused+exhaustedTTL || now < q.refused {
+		if now > q.refused+exhaustedTTL || now < q.refused {
 			delete(c.quotas, id)
 		}
 	}
 }
 
 // of is what is known of a quota that was used up lately; nil: it was not, or it does not limit the ask. Under mu.
-func (c *contentions) of(quota *delivery.Quota, a *delivery.Ask) *contention {
+func (c *Quotas) of(quota *delivery.Quota, a *delivery.Ask) *contention {
 	q := c.quotas[quota.ID]
-	if q == nil || a.Want <= 0 || !binds(quota, a) {
+	if q == nil || !binds(quota, a) {
 		return nil
 	}
 	if q.quota.Revision != quota.Revision {
-		q.quota, q.until, q.room, q.window, q.windows = quota, 0, 0, 0, nil
+		q.quota, q.until, q.looked, q.window, q.windows = quota, 0, 0, 0, nil
 	}
 	return q
 }
 
-// binds reports whether the quota limits the campaign by what is counted in the store.
-func binds(q *delivery.Quota, a *delivery.Ask) bool { return q.Strict() && q.Covers(a.Campaign.ID) }
+// binds reports whether the quota limits what is asked for by what is counted in the store.
+func binds(q *delivery.Quota, a *delivery.Ask) bool {
+	return a.Want > 0 && !a.Campaign.Rate.Zero() && q.Strict() && q.Covers(a.Campaign.ID)
+}
 
 func (q *contention) leave(campaign string) {
 	if m := q.waiting[campaign]; m != nil {
@@ -201,47 +203,43 @@ func (q *contention) join(a *delivery.Ask, now, take int64) {
 		m = &member{daemons: 1, service: q.begun}
 		q.waiting[a.Campaign.ID] = m
 	}
-	q.grace, q.ahead = 2*a.Quantum, a.Horizon
-	q.many = q.many || len(q.waiting) > maxOwnClaims
+	q.grace = 2 * a.Quantum
 	m.asks = take
 	q.weights -= m.weight
 	m.weight, m.seen, m.due = max(1, a.Campaign.PriorityWeight), now, now
 	q.weights += m.weight
-	m.want, m.soon = a.Want, a.Want
-	if r := a.Campaign.Rate; !r.Zero() {
-		m.soon = min(a.Want, a.Horizon/r.Spacing()+1)
-	}
+	m.want = a.Want
 	m.demand = q.uses(m, a, 0, now)
 	// Units that were not asked for are not owed later, beyond what the window holds.
-	q.dearest = max(q.dearest, model.Cost(m.weight))
+	q.dearest = max(q.dearest, m.cost())
 	m.service = max(m.service, q.begun-min(q.quota.Windows[q.window].Limit, delivery.MaxGrant)*q.dearest)
 }
 
-// contended are the crowds that an ask is in. Under mu.
-func (c *contentions) contended(a *delivery.Ask) (list []*contention) {
+// contended are the quotas that an ask waits for. Under mu.
+func (c *Quotas) contended(a *delivery.Ask) (list []*contention) {
 	for _, quota := range a.Campaign.Quotas {
-		if q := c.of(quota, a); q != nil && q.many && q.waiting[a.Campaign.ID] != nil {
+		if q := c.of(quota, a); q != nil && q.waiting[a.Campaign.ID] != nil {
 			list = append(list, q)
 		}
 	}
 	return list
 }
 
-// ranked is a contender with its crowds.
+// ranked is a Contender with the quotas that it waits for.
 type ranked struct {
-	*contender
+	*Contender
 	in      []*contention
-	service int64 // in the crowd that decides, beyond where new ones begin
+	service int64 // of the quota that decides, beyond where new ones begin
 }
 
 // choose divides the list into contenders to ask for now, in their order, and later. It answers the others.
-func (c *contentions) choose(list []*contender, now, take int64, waves int, from delivery.Provenance) (chosen, later []*contender) {
+func (c *Quotas) choose(list []*Contender, now, take int64, from delivery.Provenance) (chosen, later []*Contender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var order []ranked
 	begun := map[*contention]bool{}
 	for _, x := range list {
-		in := c.contended(x.own)
+		in := c.contended(x.Own)
 		if len(in) == 0 {
 			chosen = append(chosen, x)
 			continue
@@ -253,62 +251,69 @@ func (c *contentions) choose(list []*contender, now, take int64, waves int, from
 		for _, q := range in {
 			if !begun[q] {
 				begun[q] = true
-				q.begin(now, take, waves)
+				q.begin(now, take)
 			}
 		}
 		by := slices.MaxFunc(in, decides)
-		order = append(order, ranked{x, in, by.waiting[x.own.Campaign.ID].service - by.begun})
+		order = append(order, ranked{x, in, by.waiting[x.Own.Campaign.ID].service - by.begun})
 	}
 	slices.SortStableFunc(order, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.own.Campaign.ID, b.own.Campaign.ID))
+		return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.Own.Campaign.ID, b.Own.Campaign.ID))
 	})
 	var first []ranked
-	var looks []*contender
+	var looks []*Contender
 	free := map[*contention]bool{} // have units after all: one that they were kept for is refused itself
 	for _, x := range order {
-		i := slices.IndexFunc(x.in, func(q *contention) bool { return !q.admits(x.own) })
+		i := slices.IndexFunc(x.in, func(q *contention) bool { return !q.admits(x.Own) })
 		switch {
 		case i < 0:
 			for _, q := range x.in {
-				q.admit(x.own)
+				q.admit(x.Own)
 			}
 			first = append(first, x)
-		case x.in[i].wave.ahead && !x.in[i].wave.looked:
-			x.in[i].wave.looked = true
-			looks, later = append(looks, x.peekNext()), append(later, x.contender)
+		case !x.in[i].wave.known && !x.in[i].wave.looked:
+			for _, q := range x.in {
+				q.wave.looked = true
+			}
+			looks, later = append(looks, x.look()), append(later, x.Contender)
 		case x.in[i].wave.known && !free[x.in[i]]:
-			answer(x.contender, x.in, x.in[i], now+x.in[i].grace, now, from) // what there is is kept for others
+			answer(x.Contender, x.in, x.in[i], min(x.in[i].next, x.in[i].wave.kept), now, from) // what there is is kept for others
 			for _, q := range x.in {
 				free[q] = len(x.in) > 1 || free[q]
 			}
 		default:
-			later = append(later, x.contender)
+			later = append(later, x.Contender)
 		}
 	}
 	for _, x := range first {
 		x.claim()
-		chosen = append(chosen, x.contender)
+		chosen = append(chosen, x.Contender)
 	}
 	return append(chosen, looks...), later
 }
 
 // mayHope reports whether units are kept for the member.
 func (m *member) mayHope(now, grace int64) bool {
-	return m.demand > 0 && now <= min(m.due+grace, m.seen+waitingTTL)
+	return m.demand > 0 && now <= m.hopesUntil(grace)
 }
+
+func (m *member) hopesUntil(grace int64) int64 { return min(m.due+grace, m.seen+waitingTTL) }
+
+// cost is the service that a unit brings to the member. A campaign that waits on several daemons gets a part of its units on each.
+func (m *member) cost() int64 { return model.Cost(m.weight) * m.daemons }
 
 // below is how many of the member's units begin at less service.
 func (m *member) below(level int64) int64 {
-	cost := model.Cost(m.weight)
+	cost := m.cost()
 	return max(0, (level-m.service+cost-1)/cost)
 }
 
 // stop ends the take for those that are left, where the store said anything of their quota.
-func (c *contentions) stop(list []*contender, take int64) {
+func (c *Quotas) stop(list []*Contender, take int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range list {
-		for _, q := range c.contended(x.own) {
+		for _, q := range c.contended(x.Own) {
 			if q.at > 0 {
 				q.stopped = take
 			}

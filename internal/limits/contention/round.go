@@ -1,4 +1,4 @@
-package limits
+package contention
 
 import (
 	"cmp"
@@ -10,13 +10,13 @@ import (
 
 // round is what is asked for at once.
 type round struct {
-	known  bool  // how much there is
-	left   int   // how many campaigns are asked for if it is not
-	ahead  bool  // it is not, and some of it is owed to a campaign that cannot ask now, before those that do
-	looked bool  // the store is asked how much there is
+	known  bool  // how much falls to the daemon
+	alone  bool  // one campaign waits: nothing is shared out
+	looked bool  // the store is asked how much falls to the daemon
 	level  int64 // units that begin at less service are shared out,
 	extra  int64 // and so many of those that begin at it
 	demand int64 // of the campaigns asked for
+	kept   int64 // when units that are kept for one that cannot ask now go to the others
 
 	// Of all that wait.
 	weights int64 // on this daemon, in parts
@@ -24,45 +24,30 @@ type round struct {
 }
 
 // begin begins a wave.
-func (q *contention) begin(now, take int64, waves int) {
-	w := round{known: q.until <= now && q.room > 0 && now < q.at+q.grace, left: maxOwnClaims << waves}
+func (q *contention) begin(now, take int64) {
+	w := round{
+		known: q.looked > 0 && q.until == 0 && now < q.looked+q.grace && now > q.looked-q.grace,
+		alone: len(q.waiting) == 1, kept: math.MaxInt64,
+	}
 	var list []*member
-	absent, present, interval := int64(math.MaxInt64), int64(math.MinInt64), int64(0)
+	interval := int64(0)
 	if q.quota.Spend == delivery.SpendEven { // those who ask when what they need has come again lose nothing
 		interval = q.quota.Interval()
 	}
 	reset := q.resetOf(q.window, now)
-	steps := model.Step(q.quota.Windows[q.window]) > 1 // many units come back at once, and soon again
 	for _, m := range q.waiting {
 		if m.mayHope(now, q.grace) && (reset == 0 || m.due < reset) && (interval == 0 || (m.due-now-1)/interval < m.demand) {
-			first := int64(0) // units that it can be granted in this take
-			if m.asks == take {
-				if present, first = max(present, m.service), m.demand; !steps {
-					first = m.soon
+			if m.asks != take {
+				if m.demand == 1 && interval == 0 && now < q.next && q.next <= m.due {
+					continue // what comes back until it asks will do
 				}
-			}
-			if first < m.demand { // a whole unit is owed, not a part of one
-				absent = min(absent, m.service+(first+1)*model.Cost(m.weight))
+				w.kept = min(w.kept, m.hopesUntil(q.grace)+1)
 			}
 			list = append(list, m)
 			w.weights, w.hopes = w.weights+m.weight*weightScale/m.daemons, w.hopes+m.demand
 		}
 	}
-	room := q.room
-	if !w.known {
-		room = delivery.MaxGrant
-	}
-	for _, window := range q.quota.Windows {
-		limit := min(window.Limit, delivery.MaxGrant)
-		if w.known && q.quota.Spend == delivery.SpendEven {
-			limit = 1 + limit*q.ahead/window.Span.Microseconds() // what comes while slots are granted ahead
-		}
-		if !w.known || q.quota.Spend == delivery.SpendEven {
-			room = min(room, limit)
-		}
-	}
-	w.ahead = !w.known && absent < present
-	w.level, w.extra = levelOf(list, room)
+	w.level, w.extra = levelOf(list, q.room)
 	q.wave = w
 }
 
@@ -73,7 +58,7 @@ func levelOf(list []*member, room int64) (level, extra int64) {
 	}
 	low, high := list[0].service, list[0].service
 	for _, m := range list {
-		low, high = min(low, m.service), max(high, m.service+min(m.demand, room)*model.Cost(m.weight))
+		low, high = min(low, m.service), max(high, m.service+min(m.demand, room)*m.cost())
 	}
 	left := func(level int64) int64 {
 		left := room
@@ -95,8 +80,7 @@ func levelOf(list []*member, room int64) (level, extra int64) {
 	return low, left(low)
 }
 
-// decides compares two crowds of a campaign; the greater one orders its asks. It is the one of unknown room, since only its first members
-// ask, else the larger one.
+// decides compares two quotas of a campaign; the greater one orders its asks. It is the one of unknown room, else the one that more wait for.
 func decides(a, b *contention) int {
 	if a.wave.known == b.wave.known {
 		return cmp.Compare(len(a.waiting), len(b.waiting))
@@ -109,8 +93,11 @@ func decides(a, b *contention) int {
 
 // part is how many units fall to a member now.
 func (q *contention) part(m *member) int64 {
+	if q.wave.alone {
+		return m.want
+	}
 	n := m.below(q.wave.level)
-	if m.service+n*model.Cost(m.weight) == q.wave.level && q.wave.extra > 0 {
+	if m.service+n*m.cost() == q.wave.level && q.wave.extra > 0 {
 		n++
 	}
 	return n
@@ -118,13 +105,7 @@ func (q *contention) part(m *member) int64 {
 
 // admits reports whether an ask is made now.
 func (q *contention) admits(a *delivery.Ask) bool {
-	if q.wave.ahead {
-		return false
-	}
-	if q.wave.known {
-		return q.part(q.waiting[a.Campaign.ID]) > 0
-	}
-	return q.wave.left > 0
+	return (q.wave.known || q.wave.alone) && q.part(q.waiting[a.Campaign.ID]) > 0
 }
 
 func (q *contention) admit(a *delivery.Ask) {
@@ -133,13 +114,13 @@ func (q *contention) admit(a *delivery.Ask) {
 	if m.part > m.below(q.wave.level) {
 		q.wave.extra--
 	}
-	q.wave.left, q.wave.demand = q.wave.left-1, q.wave.demand+m.demand
+	q.wave.demand += min(m.part, m.demand)
 	q.begun = max(q.begun, m.service)
 }
 
 // joint is an ask on behalf of all that wait.
 func (x *ranked) joint() *delivery.Ask {
-	own := *x.own
+	own := *x.Own
 	own.Joint = make([]delivery.Joint, len(own.Campaign.Quotas))
 	for i, quota := range own.Campaign.Quotas {
 		for _, q := range x.in {
@@ -153,11 +134,11 @@ func (x *ranked) joint() *delivery.Ask {
 	return &own
 }
 
-// peekNext is an ask for nothing, which tells how much there is.
-func (x *ranked) peekNext() *contender {
+// look is an ask for nothing, which tells how much falls to the daemon.
+func (x *ranked) look() *Contender {
 	own := x.joint()
 	own.Want, own.Weights = 0, nil
-	return &contender{own: own, out: &delivery.Granted{}}
+	return &Contender{Own: own, Out: &delivery.Granted{}}
 }
 
 // claim makes the ask that of one of those that wait: for its part.
@@ -170,6 +151,6 @@ func (x *ranked) claim() {
 	if want < own.Want {
 		_, own.Want = own.Jobs(want, math.MaxInt64)
 	}
-	x.limited = x.limited || own.Want < x.own.Want
-	x.own = own
+	x.Limited = x.Limited || own.Want < x.Own.Want
+	x.Own = own
 }

@@ -1,30 +1,39 @@
-package limits
+package contention
 
 import (
+	"math"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// answer refuses an ask of a member of crowds on behalf of one of them. It is to ask again when units become free or, where some
-// are there, at next.
-func answer(x *contender, in []*contention, by *contention, next, now int64, from delivery.Provenance) {
-	c := x.own.Campaign
-	if next = max(now+x.own.Quantum, min(next, now+refusedFor)); by.until > now {
+// answer refuses an ask on behalf of one of the quotas that it waits for. It is to ask again when units become free or, where some are
+// there, at next.
+func answer(x *Contender, in []*contention, by *contention, next, now int64, from delivery.Provenance) {
+	c := x.Own.Campaign
+	if next = max(now+x.Own.Quantum, next); by.until > now {
 		next = by.until
 	}
 	by.refused = now
-	*x.out = refusalOf(c, delivery.BindQuota)
-	x.out.GrantedAt, x.out.NextAt, x.out.BoundQuota, x.out.BoundWindow = by.at, next, by.quota.ID, by.window
-	x.out.Daemons, x.out.Windows, x.out.From.Shard, x.out.From.Epoch = by.waiting[c.ID].daemons, by.windows, from.Shard, from.Epoch
-	reserve(in, x.own, x.out, now)
-	if by.until <= now && len(in) > 1 { // it keeps units for others: of two that each keep what the other needs, none would be sent
+	*x.Out = delivery.Refused(c, delivery.BindQuota)
+	x.Out.GrantedAt, x.Out.NextAt, x.Out.BoundQuota, x.Out.BoundWindow = by.at, next, by.quota.ID, by.window
+	x.Out.Daemons, x.Out.Windows, x.Out.From.Shard, x.Out.From.Epoch = by.waiting[c.ID].daemons, by.windows, from.Shard, from.Epoch
+	reserve(in, x.Own, x.Out, now)
+	if by.keeps(now) && len(in) > 1 { // of two that each keep what the other needs, none would be sent
 		for _, q := range in {
 			q.waiting[c.ID].demand = 0
 		}
 	}
 }
 
-// reserve notes what of each quota is kept for a campaign that was refused or cut short, by the rules of the store: model/keep.go.
+// keeps reports whether units are there and kept for others: for other daemons, or for campaigns that cannot ask now.
+func (q *contention) keeps(now int64) bool {
+	return q.until <= now && (q.room == 0 || q.wave.kept < math.MaxInt64)
+}
+
+// reserve notes what of each quota is kept for a campaign that was refused or cut short until it asks again. Nothing is if another limit
+// makes it wait for more than a second or, if that limit is a quota, for more than a span: what others take now will be there again by
+// then.
 func reserve(in []*contention, a *delivery.Ask, g *delivery.Granted, now int64) {
 	head := a.WeightAfter(g.Units)
 	for _, q := range in {
@@ -59,8 +68,9 @@ func reserve(in []*contention, a *delivery.Ask, g *delivery.Granted, now int64) 
 	}
 }
 
-// uses is how many units a member can use when it asks next, after it was granted some, before any of those that it used come back:
-// model/keep.go.
+// uses is how many units a member can use when it asks next, after it was granted some, before any of those that it used come back. A
+// fixed window that is longer than the one that refused something may decide it, since what others take of that comes back late: they take
+// as much as the other one lets them until then.
 func (q *contention) uses(m *member, a *delivery.Ask, granted, next int64) int64 {
 	n := q.usesOf(m, a, granted, next, q.window)
 	if q.quota.Spend == delivery.SpendEven {
@@ -78,23 +88,26 @@ func (q *contention) uses(m *member, a *delivery.Ask, granted, next int64) int64
 
 // takenUntil is about how many units of the window that refused something can be granted until a time.
 func (q *contention) takenUntil(at int64) int64 {
-	w := &q.quota.Windows[q.window]
+	w, left := &q.quota.Windows[q.window], q.stateOf(q.window).Remaining
 	if w.Algorithm != delivery.AlgorithmFixed {
 		span := w.Span.Microseconds()
-		return q.room + w.Limit*max(0, min(at-q.at, span))/span
+		return left + w.Limit*max(0, min(at-q.at, span))/span
 	}
 	if reset := q.resetOf(q.window, q.at); 0 < reset && reset <= at {
-		return q.room + w.Limit
+		return left + w.Limit
 	}
-	return q.room
+	return left
 }
 
-// usesOf is how many units of one of the quota's windows a member can use.
+// usesOf is how many units of one of the quota's windows a member can use before more come back: while it waits to ask again, or in the
+// longest time without a unit. Units taken in bursts become free in bursts, and a slow campaign would miss each burst before it had its
+// share. Those of a fixed window come back together. From cut, when the member was to ask again after the quota cut it short, it can use
+// them until the reset; one that was not cut short in a span needs no more than when it asks.
 func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, window int) int64 {
 	w, n := &q.quota.Windows[window], m.want
 	span := w.Span.Microseconds()
-	use := max(a.Horizon+q.grace, model.Step(*w))
-	if until := m.cut + span; next <= until {
+	use := max(a.Horizon+q.grace, model.Step(*w), min(span, q.gap))
+	if until := m.cut + span; w.Algorithm == delivery.AlgorithmFixed && next <= until {
 		if reset := q.resetOf(window, next); reset > 0 {
 			until = reset
 		}
@@ -102,7 +115,7 @@ func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, win
 	}
 	spacing := int64(1)
 	if r := a.Campaign.Rate; !r.Zero() {
-		spacing = r.Spacing()
+		spacing = r.Spacing() * m.daemons
 		n = min(n, use/spacing+1)
 	}
 	if q.quota.Spend == delivery.SpendEven { // what comes while slots are granted ahead: more has come again by the time it asks
@@ -113,22 +126,28 @@ func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, win
 
 // resetOf is when a fixed window begins again after now; 0: it is of another kind, or that is not known.
 func (q *contention) resetOf(window int, now int64) int64 {
-	if q.quota.Windows[window].Algorithm == delivery.AlgorithmFixed {
-		for _, s := range q.windows {
-			if s.Window == window && s.ResetAt > now {
-				return s.ResetAt
-			}
-		}
+	if s := q.stateOf(window); q.quota.Windows[window].Algorithm == delivery.AlgorithmFixed && s.ResetAt > now {
+		return s.ResetAt
 	}
 	return 0
 }
 
+// stateOf is the state of a window as the store said last; zero if it said nothing.
+func (q *contention) stateOf(window int) (state delivery.WindowState) {
+	for _, s := range q.windows {
+		if s.Window == window {
+			state = s
+		}
+	}
+	return state
+}
+
 // fair is how many units fall to a member in the given time, beside the others that wait.
 func (q *contention) fair(m *member, time int64) int64 {
-	w := &q.quota.Windows[q.window]
-	n, span := max(1, (min(w.Limit, delivery.MaxGrant)*m.weight+q.weights-1)/q.weights), w.Span.Microseconds()
 	if q.quota.Spend == delivery.SpendEven {
-		return time/max(1, span/n) + 1
+		return time*m.weight/q.weights/q.quota.Interval() + 1
 	}
-	return n * (time/span + 1)
+	w := &q.quota.Windows[q.window]
+	n := max(1, (min(w.Limit, delivery.MaxGrant)*m.weight+q.weights-1)/q.weights)
+	return n * (time/w.Span.Microseconds() + 1)
 }
