@@ -33,7 +33,7 @@ func (c *Quotas) learn(chosen []*Contender, take int64) bool {
 func (c *Quotas) learnOf(quota *delivery.Quota, i int, x *Contender, take int64) *contention {
 	g := x.Out
 	if x.Own.Want <= 0 {
-		if q := c.quotas[quota.ID]; q != nil && q.quota.Revision == quota.Revision && x.Own.Joint != nil {
+		if q := c.quotas[quota.ID]; q != nil && q.quota.Revision == quota.Revision && x.Own.Joint != nil && x.Own.Joint[i].Cost > 0 {
 			left, look := q.see(g)
 			if q.room = look.Share; look.Share == x.Own.Joint[i].All { // there is enough, also for who comes yet
 				q.room = left

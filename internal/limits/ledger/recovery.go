@@ -342,7 +342,8 @@ func (r *recovery) compare(ctx context.Context) (record delivery.Incarnation, fo
 	return record, found, nil
 }
 
-// describe logs once that the data is lost, and returns the cause.
+// describe logs once that the data is lost, and returns the cause. A daemon that has just started does not know yet whether another one is
+// just putting the first data in place.
 func (r *recovery) describe(record, found int64) string {
 	cause := causeMissing
 	switch {
@@ -351,7 +352,7 @@ func (r *recovery) describe(record, found int64) string {
 	case found != 0:
 		cause = causeOther
 	}
-	if !r.lossLogged {
+	if !r.lossLogged && (r.believed != 0 || record == r.known) {
 		r.lossLogged = true
 		r.opt.Logger.Warn("the store has lost its data; nothing is granted until the windows are rebuilt",
 			"shard", r.shard, "incarnation", record, "cause", cause)

@@ -317,6 +317,22 @@ func TestAFreshStoreGrantsAtOnce(t *testing.T) {
 	})
 }
 
+func TestAFleetThatBeginsTellsOfNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, q := newMemLedger(), newMemStore(), []*delivery.Quota{daily()}
+		all := []*guarded{newGuarded("a", l, &lateStore{s, 500 * time.Millisecond}, q)}
+		time.Sleep(100 * time.Millisecond) // a has recorded its data, and puts them in place
+		all = append(all, newGuarded("b", l, s, q), newGuarded("c", l, s, q))
+		time.Sleep(4 * time.Second)
+		for _, d := range all {
+			if n, ok := d.Epoch(0); !ok || n != l.Recorded() || strings.Contains(d.log.String(), "level=WARN") {
+				t.Errorf("counts on %d, the ledger on %d; told: %s", n, l.Recorded(), d.log)
+			}
+			d.stop()
+		}
+	})
+}
+
 func TestALostDayIsNotGrantedAnew(t *testing.T) {
 	losses := map[string]func(s *memStore){
 		"FLUSHALL":                        func(s *memStore) { s.data = emptyData() },
