@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	remoteWithin   = 15 * time.Second
-	bulkWithin     = 5 * time.Minute // a change of 100,000 campaigns takes more than one
+	remoteWithin   = 30 * time.Second // no answer of a console takes longer: a search for a job may take 20 s
+	bulkWithin     = 5 * time.Minute  // a change of 100,000 campaigns takes more than one
 	bulkPath       = "/bulk-changes"
 	maxRemote      = 64 << 20 // of one answer
 	maxTokenFile   = 4 << 10
