@@ -36,15 +36,14 @@ local function shareRivals(self, room, want, others)
   return lo
 end
 
--- Makes room in a list of nodes or rivals for one more: removes the one that has not been seen for longest, if necessary, and
--- returns it.
+-- Makes room in a list of nodes or rivals for one more: removes the one that has not been seen for longest, if necessary.
 local function makeRoom(list)
-  if #list < 64 then return nil end
+  if #list < 64 then return end
   local oldest = 1
   for i = 1, #list do
     if list[i][SEEN] < list[oldest][SEEN] then oldest = i end
   end
-  return table.remove(list, oldest)
+  table.remove(list, oldest)
 end
 
 -- Removes outdated nodes from a list and finds id in it. If it is missing, there is room for one more afterwards.
@@ -68,31 +67,26 @@ end
 local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + 15 * SECOND) end
 
 -- Whether a daemon was told to ask again, and may still do so.
-local function isDue(r, now, grace)
-  local due = r[DUE]
-  return due > 0 and now <= due + grace and now <= r[SEEN] + 15 * SECOND
-end
+local function isDue(r, now, grace) return r[DUE] > 0 and now <= claimEnd(r, grace) end
 
--- Finds a daemon among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are removed
--- first, once for all items: what is now is the same for all.
+-- Finds the daemon among the rivals of a quota, and adds it if it is missing; tells whether it is new. Those that are gone are removed first,
+-- once for all items: what is now is the same for all.
 local function joinRivals(q, id, now, grace)
-  if q.joined ~= grace then
-    local kept, known = {}, {}
-    for i = 1, #q.rivals do
-      local r = q.rivals[i]
-      if r[ID] == id or now - r[SEEN] <= SECOND or now <= claimEnd(r, grace) then
-        kept[#kept + 1], known[r[ID]] = r, r
-      end
-    end
-    q.rivals, q.known, q.joined = kept, known, grace
+  if q.joined == grace then return q.self, false end
+  local kept, self = {}, nil
+  for i = 1, #q.rivals do
+    local r = q.rivals[i]
+    if r[ID] == id then self = r end
+    if r[ID] == id or now - r[SEEN] <= SECOND or now <= claimEnd(r, grace) then kept[#kept + 1] = r end
   end
-  local self = q.known[id]
-  if self then return self, false end
-  local gone = makeRoom(q.rivals)
-  if gone then q.known[gone[ID]] = nil end
-  self = {0, id, 0, 0, 0, 0, 0}
-  q.rivals[#q.rivals + 1], q.known[id] = self, self
-  return self, true
+  local isNew = not self
+  if isNew then
+    makeRoom(kept)
+    self = {0, id, 0, 0, 0, 0, 0}
+    kept[#kept + 1] = self
+  end
+  q.rivals, q.self, q.joined = kept, self, grace
+  return self, isNew
 end
 
 -- Keeps service small: only differences matter.

@@ -42,7 +42,7 @@ local function newWindow(kind, span) return {'', width(kind, span), kind, span, 
 
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
-  if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, born = 0, taken = 0, opened = false, joined = false} end
+  if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, born = 0, taken = 0, opened = false, joined = false, self = false} end
   local renew, rev, count, others, born, taken, pos = parse(QUOTA, v)
   local windows, rivals = {}, {}
   for i = 1, count do
@@ -58,7 +58,7 @@ local function loadQuota(key, v)
     pos = r[8]
     rivals[i] = r
   end
-  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false}
+  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false, self = false}
 end
 
 local function findWindow(q, span)
