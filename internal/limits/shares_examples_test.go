@@ -80,6 +80,8 @@ var examples = map[string]string{
 		20/s x1 q0; 2/s x1 q0; 1/s x1 q0; 1/s x2 q0; 100/s x1 q0: least 0.95, used 0.037`, // of 124 a second that they want 4.8 are allowed
 	"evenly, no more is kept for one than its rate lets it use": `even 31/2s log
 		20/s x4 q0; 5/s x4 q0; 5/s x1 q0: least 0.95, used 0.49`, // of 30 a second that they want 15 are allowed
+	"what waits for the pace of one quota is not overtaken in another one": `even 59/30s sliding, 8/5s sliding; 17/5s log
+		5/s x1 q0 q1; 20/s x1 q1; 5/s x4 q0 q1: least 0.5`,
 	"one that cannot ask now is not overtaken by many": `6/5s sliding; even 35/12s log
 		20/s x1 q1; 100/s x1 q1; 100/s x1 q1; 20/s x1 q0 q1; 100/s x1 q1; 100/s x4 q0 q1; 20/s x1 q0; 100/s x1 q0; 20/s x1 q1; 2/s x1 q0 q1: least 0.4`,
 }

@@ -8,8 +8,8 @@
 --       4 quotas, as parseSpecs reads them
 -- Returns head, then per item
 --   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
---   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never. For a daemon that looks:
---   after the windows of each quota what falls to it, when that may grow, and when the quota can grant a unit.
+--   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never. After the
+--   windows of each quota, for a daemon that looks: what falls to it, when that may grow, and when the quota can grant a unit.
 --   Without units, at is the last slot that was granted before. bound as in delivery.Binding. A quota is a position, from 0, among those
 --   of the item, a window one among those of its quota. newest is 0, or the newest revision of the quota, where the caller's is an old one.
 
