@@ -52,7 +52,7 @@ func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
 			c, began := r.start(q), time.Now()
 			r.eventually("all is sent", func() bool { return c.count() == jobs })
 			read, took := testutil.ToFloat64(c.metrics.records.WithLabelValues("ingress")), time.Since(began)
-			if read > jobs*3/2 && took < 5*time.Second { // a slow machine lets jobs wait for longer than they are kept
+			if read > jobs*2 && took < 5*time.Second { // a slow machine lets some jobs wait for longer than they are kept
 				t.Errorf("%v records were read for %d jobs in %s", read, jobs, took)
 			}
 		})
