@@ -62,6 +62,7 @@ type Joint struct {
 	Cost int64 // the virtual service of one unit: the less, the more those weigh that wait; 0: there is no claim
 	All  int64 // how many units all that wait could use
 	Left int64 // and those of them for which nothing is asked yet
+	Due  int64 // when the last of those that wait asks again
 }
 
 // WireMargin is how far in the past a slot may lie when it is granted, given the late tolerance: an ask that comes a little

@@ -81,6 +81,7 @@ func (l *specs) add(of claim) {
 	b := put(l.list, 2, l.key(l.names.quota(q.ID)))
 	b = put(b, 7, q.Revision)
 	b = put(b, 4, of.joint.Cost, of.joint.All, of.joint.Left)
+	b = put(b, 7, of.joint.Due)
 	b = put(b, 1, flags, int64(len(q.Windows)))
 	for _, w := range q.Windows {
 		period := model.PeriodOf(w, l.now)

@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -78,9 +79,9 @@ func wait(s store, now, until int64, list ...*waiter) (all []sent) {
 	for _, w := range list {
 		byNode[w.node] = append(byNode[w.node], w)
 	}
-	nodes := slices.Sorted(maps.Keys(byNode))
+	nodes, order := slices.Sorted(maps.Keys(byNode)), rand.New(rand.NewPCG(1, 1))
 	for ; now < until; now += quantum {
-		slices.Reverse(nodes) // nobody is always the first
+		order.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] }) // nobody is always the first, or the second
 		for _, node := range nodes {
 			var due []*waiter
 			var asks []delivery.Ask

@@ -173,6 +173,7 @@ func (h *history) asks(rt *rapid.T) []delivery.Ask {
 					Cost: rapid.SampledFrom([]int64{0, 1, 333, 1_000_000, 1 << 31}).Draw(rt, "cost"),
 					All:  rapid.SampledFrom([]int64{0, 1, 50, 1<<32 - 1}).Draw(rt, "all"),
 					Left: rapid.SampledFrom([]int64{0, 0, 1, 50}).Draw(rt, "left"),
+					Due:  h.now + rapid.Int64Range(0, 2*second).Draw(rt, "due"),
 				})
 			}
 		}

@@ -84,6 +84,8 @@ var examples = map[string]string{
 		5/s x1 q0 q1; 20/s x1 q1; 5/s x4 q0 q1: least 0.5`,
 	"one that cannot ask now is not overtaken by many": `6/5s sliding; even 35/12s log
 		20/s x1 q1; 100/s x1 q1; 100/s x1 q1; 20/s x1 q0 q1; 100/s x1 q1; 100/s x4 q0 q1; 20/s x1 q0; 100/s x1 q0; 20/s x1 q1; 2/s x1 q0 q1: least 0.4`,
+	"of two, each is the first in the quota that the other one needs": `even 12/2s sliding; even 12/2s sliding; 5/2s sliding
+		20/s x1 q0 q1 q2; 20/s x2 q0 q1 q2: least 0.8`,
 }
 
 func TestExamplesOfCampaignsThatStarved(t *testing.T) {

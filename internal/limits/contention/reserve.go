@@ -1,8 +1,6 @@
 package contention
 
 import (
-	"math"
-
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 )
@@ -19,16 +17,11 @@ func answer(x *Contender, in []*contention, by *contention, next, now int64, fro
 	x.Out.GrantedAt, x.Out.NextAt, x.Out.BoundQuota, x.Out.BoundWindow = by.at, next, by.quota.ID, by.window
 	x.Out.Daemons, x.Out.Windows, x.Out.From.Shard, x.Out.From.Epoch = by.waiting[c.ID].daemons, by.windows, from.Shard, from.Epoch
 	reserve(in, x.Own, x.Out, now)
-	if by.keeps(now) && len(in) > 1 { // of two that each keep what the other needs, none would be sent
+	if by.until <= now && len(in) > 1 { // what there is falls to others: of two that each keep what the other needs, none would be sent
 		for _, q := range in {
 			q.waiting[c.ID].demand = 0
 		}
 	}
-}
-
-// keeps reports whether units are there and kept for others: for other daemons, or for campaigns that cannot ask now.
-func (q *contention) keeps(now int64) bool {
-	return q.until <= now && (q.room == 0 || q.wave.kept < math.MaxInt64)
 }
 
 // reserve notes what of each quota is kept for a campaign that was refused or cut short until it asks again. Nothing is if another limit

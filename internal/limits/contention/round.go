@@ -21,6 +21,7 @@ type round struct {
 	// Of all that wait.
 	weights int64 // on this daemon, in parts
 	hopes   int64 // what they could use
+	due     int64 // when the last of them asks again
 }
 
 // begin begins a wave.
@@ -45,6 +46,7 @@ func (q *contention) begin(now, take int64) {
 			}
 			list = append(list, m)
 			w.weights, w.hopes = w.weights+m.weight*weightScale/m.daemons, w.hopes+m.demand
+			w.due = max(w.due, m.due)
 		}
 	}
 	w.level, w.extra = levelOf(list, q.room)
@@ -126,7 +128,7 @@ func (x *ranked) joint() *delivery.Ask {
 		for _, q := range x.in {
 			if q.quota.ID == quota.ID {
 				own.Joint[i] = delivery.Joint{
-					Cost: max(1, model.Cost(1)*weightScale/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand,
+					Cost: max(1, model.Cost(1)*weightScale/max(1, q.wave.weights)), All: q.wave.hopes, Left: q.wave.hopes - q.wave.demand, Due: q.wave.due,
 				}
 			}
 		}

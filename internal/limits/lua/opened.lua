@@ -33,7 +33,6 @@ local function measure(it, c, now)
   local o = c.opened
   if c.even then
     c.soft = tightest(o, function(w)
-      c.interval = max(c.interval, floor(w[SPAN] / max(1, w[LIMIT])))
       return paced(it, w, now, c.wasOwed)
     end)
   elseif o.tight then
@@ -82,12 +81,6 @@ end
 
 -- When a daemon asks for what is left of its campaigns' claims: in a moment or, where nothing remains, when something comes back.
 local function nextOf(it, c, now) return max(now + it[QUANTUM], opensAt(it, c, now)) end
-
--- When a fixed window begins again.
-local function resetOf(w)
-  if w[KIND] == FIXED and w[INDEX] > 0 then return w[INDEX] end
-  return math.huge
-end
 
 -- The states of a quota's windows, which many items share.
 local function stateOf(o, now)

@@ -43,7 +43,7 @@ local function openQuota(it, i, spec)
   return {
     index = i - 1, spec = spec, joint = spec.cost > 0, quota = q, opened = opened, windows = opened.windows, next = 0,
     even = spec.even, binds = spec.covers and not spec.shadow,
-    self = false, wasOwed = false, tight = false, window = 0, hard = 0, soft = 0, share = 0, moreAt = 0, opens = 0, interval = 0, keptUntil = 0,
+    self = false, wasOwed = false, tight = false, window = 0, hard = 0, soft = 0, share = 0, moreAt = 0, opens = 0, keptUntil = 0,
   }
 end
 
@@ -82,7 +82,7 @@ local function rivalShare(it, c, want)
   measure(it, c, now)
   if #rivals == 0 or #rivals == 1 and rivals[1] == self then return min(want, c.soft) end
   if due and c.soft == 0 then return 0 end -- there is nothing to share
-  local others, low, high, dearest, tie, interval, owed, ends = {}, 0, 0, cost, 1, c.interval, 0, resetOf(c.tight)
+  local others, low, high, dearest, tie, owed = {}, 0, 0, cost, 1, 0
   for i = 1, #rivals do
     local r = rivals[i]
     if r == self then
@@ -90,10 +90,9 @@ local function rivalShare(it, c, want)
     else
       high = max(high, r[SERVICE])
       if isDue(r, now, grace) then
-        local price, demand, at = r[COST], r[DEMAND], r[DUE]
+        local price, demand = r[COST], r[DEMAND]
         if price > dearest then dearest = price end
-        -- Nothing is kept for those whose need has come again when they ask.
-        if demand > 0 and at < ends and (interval == 0 or at <= now + demand * interval) then
+        if demand > 0 then
           local till = claimEnd(r, grace)
           if owed == 0 or r[SERVICE] < low then low = r[SERVICE] end
           if owed == 0 or till < c.keptUntil then c.keptUntil = till end
@@ -150,18 +149,29 @@ local function quotaNext(it, demands, units)
   return next
 end
 
+-- Whether another quota has units and keeps all of them for others.
+local function keptElsewhere(demands, c)
+  for i = 1, #demands do
+    local other = demands[i]
+    if other ~= c and other.share == 0 and other.keptUntil > 0 then return true end
+  end
+  return false
+end
+
+-- Whether what the item's campaign needs has come again by the time it asks next: nothing is kept for it then.
+local function comesAgain(c, now, next)
+  local w = c.tight
+  if c.even and floor((next - now - 1) / max(1, floor(w[SPAN] / max(1, w[LIMIT])))) >= c.spec.all - c.spec.left then return true end
+  return w[KIND] == FIXED and w[INDEX] > 0 and next >= w[INDEX]
+end
+
 -- Whether units of a quota are kept for the daemon until it asks again, at next; short: the quotas granted less than there were slots.
 -- The reasons are in model/taking.go.
 local function keeps(demands, c, now, next, units, short)
   local patience = SECOND
   if short then patience = max(SECOND, c.tight[SPAN]) end
   if next > max(now, c.next) + patience then return false end
-  if units > 0 then return true end
-  for i = 1, #demands do
-    local other = demands[i]
-    if other ~= c and other.share == 0 and other.keptUntil > 0 then return false end
-  end
-  return true
+  return (units > 0 or not keptElsewhere(demands, c)) and not comesAgain(c, now, next)
 end
 
 -- Records what each quota granted the daemon, and how much more it can use before it asks again.
@@ -170,13 +180,12 @@ local function settleQuotas(it, demands, units, slots, want)
     local c = demands[i]
     local r = c.joint and c.self
     if r then
-      local due = r[DUE]
       r[SEEN], r[DEMAND], r[DUE] = now, 0, 0
       r[SERVICE] = r[SERVICE] + units * r[COST]
       if units < want and answer.next > 0 and keeps(demands, c, now, answer.next, units, units < slots) then
-        r[DUE], r[DEMAND] = answer.next, c.spec.all
+        r[DUE], r[DEMAND] = max(c.spec.due, answer.next), c.spec.all
       elseif c.spec.left > 0 then
-        r[DUE], r[DEMAND] = max(due, nextOf(it, c, now)), c.spec.left
+        r[DUE], r[DEMAND] = max(c.spec.due, nextOf(it, c, now)), c.spec.left
       elseif units < want then
         r[DUE] = answer.next -- it keeps its place, and claims nothing
       end
@@ -191,14 +200,19 @@ local function look(it, demands)
     if c.binds and c.joint then
       c.share = rivalShare(it, c, c.spec.all)
       local at, r = nextOf(it, c, now), c.self
+      r[SEEN], r[DUE], r[DEMAND] = now, max(c.spec.due, at), c.spec.left
       if c.share < c.spec.all then
         local more = growsAt(it, c, now)
         if c.keptUntil > 0 then more = min(more, c.keptUntil + 1) end
         if more < math.huge then at = max(at, more) end
       end
       c.moreAt, c.opens = at, opensAt(it, c, now)
-      r[SEEN], r[DUE], r[DEMAND] = now, max(r[DUE], at), c.spec.left
+      if c.share == 0 then r[DUE] = max(r[DUE], at) end
     end
+  end
+  for i = 1, #demands do
+    local c = demands[i]
+    if c.binds and c.joint and keptElsewhere(demands, c) then c.self[DEMAND] = 0 end
   end
 end
 

@@ -273,9 +273,9 @@ end
 local function parseSpecs(blob)
   local specs, pos = {}, 1
   while pos <= #blob do
-    local key, rev, cost, all, left, flags, windows
-    key, rev, cost, all, left, flags, windows, pos = parse('<I2I7I4I4I4BB', blob, pos)
-    local s = {key = key, rev = rev, cost = cost, all = all, left = left, shadow = flags % 2 >= 1, even = flags % 4 >= 2, covers = flags < 4}
+    local key, rev, cost, all, left, due, flags, windows
+    key, rev, cost, all, left, due, flags, windows, pos = parse('<I2I7I4I4I4I7BB', blob, pos)
+    local s = {key = key, rev = rev, cost = cost, all = all, left = left, due = due, shadow = flags % 2 >= 1, even = flags % 4 >= 2, covers = flags < 4}
     for i = 1, windows do
       local kind, follows, span, limit, period
       kind, follows, span, limit, pos = parse('<BBI6I7', blob, pos)

@@ -8,21 +8,19 @@ import (
 
 // demand is the state of one quota during an ask.
 type demand struct {
-	spec    *delivery.Quota
-	quota   *quota
-	windows []*window
-	joint   delivery.Joint
-	covers  bool // false: the quota is rolled out to others
-	even    bool
-	self    *rival
-	wasOwed bool    // units were kept for the daemon until now
-	tight   *window // the one with the least room, the first of equals
-	index   int     // of tight
-	hard    int64   // what all windows can give
-	soft    int64   // how many units of it may begin up to the horizon: less than hard only where spending is even
-	// interval is the time that a unit takes where spending is even, else 0.
-	interval  int64
-	share     int64 // what of them falls to the daemon
+	spec      *delivery.Quota
+	quota     *quota
+	windows   []*window
+	joint     delivery.Joint
+	covers    bool // false: the quota is rolled out to others
+	even      bool
+	self      *rival
+	wasOwed   bool    // units were kept for the daemon until now
+	tight     *window // the one with the least room, the first of equals
+	index     int     // of tight
+	hard      int64   // what all windows can give
+	soft      int64   // how many units of it may begin up to the horizon: less than hard only where spending is even
+	share     int64   // what of them falls to the daemon
 	look      delivery.Look
 	keptUntil int64 // until when the rest is kept for others at least, if it is
 	next      int64 // when a job refused for want of room will find it
@@ -36,7 +34,6 @@ func (q *demand) measure(t *taking) {
 		left := w.remaining()
 		hard = min(hard, left)
 		if q.even {
-			q.interval = max(q.interval, w.span/max(1, w.limit))
 			left = w.paced(t.now, t.ask.Horizon, q.wasOwed)
 		}
 		if soft < 0 || left < soft {
@@ -80,4 +77,13 @@ func (q *demand) growsAt(t *taking) int64 {
 		return math.MaxInt64
 	}
 	return w.freeAt(w.remaining() + 1)
+}
+
+// comesAgain reports whether what the ask's campaign needs has come again by the time it asks next: nothing is kept for it then.
+func (q *demand) comesAgain(now, next int64) bool {
+	w := q.tight
+	if q.even && (next-now-1)/max(1, w.span/max(1, w.limit)) >= q.joint.All-q.joint.Left {
+		return true
+	}
+	return w.reset > 0 && next >= w.reset
 }

@@ -253,6 +253,7 @@ func (t *taking) look() {
 		}
 		q.share = t.rivalShare(q, q.joint.All)
 		at := t.next(q)
+		q.self.seen, q.self.due, q.self.demand = t.now, max(q.joint.Due, at), q.joint.Left
 		if q.share < q.joint.All {
 			more := q.growsAt(t)
 			if q.keptUntil > 0 {
@@ -263,8 +264,15 @@ func (t *taking) look() {
 			}
 		}
 		q.look = delivery.Look{Share: q.share, MoreAt: at, OpensAt: q.opensAt(t)}
-		q.self.seen, q.self.due, q.self.demand = t.now, max(q.self.due, at), q.joint.Left
+		if q.share == 0 {
+			q.self.due = max(q.self.due, at)
+		}
 		q.quota.level()
+	}
+	for _, q := range t.binds {
+		if q.joint.Cost > 0 && t.keptElsewhere(q) {
+			q.self.demand = 0
+		}
 	}
 }
 
@@ -299,10 +307,7 @@ func (t *taking) rivalShare(q *demand, want int64) int64 {
 		if r.awaited(t.now, t.grace()) {
 			dearest = max(dearest, r.cost)
 		}
-		if !r.active(t.now, t.grace()) || q.interval > 0 && (r.due-t.now-1)/q.interval >= r.demand {
-			continue // or it asks when what it needs has come again
-		}
-		if q.tight.reset > 0 && r.due >= q.tight.reset {
+		if !r.active(t.now, t.grace()) {
 			continue
 		}
 		if len(others) == 0 || r.service < low {
@@ -369,14 +374,13 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		if r == nil || q.joint.Cost == 0 {
 			continue
 		}
-		due := r.due
 		r.seen, r.demand, r.due = t.now, 0, 0
 		r.service += units * r.cost
 		switch {
 		case units < want && next > 0 && t.reserves(q, units, slots):
-			r.due, r.demand = next, q.joint.All
+			r.due, r.demand = max(q.joint.Due, next), q.joint.All
 		case q.joint.Left > 0:
-			r.due, r.demand = max(due, t.next(q)), q.joint.Left
+			r.due, r.demand = max(q.joint.Due, t.next(q)), q.joint.Left
 		case units < want:
 			r.due = next // it keeps its place, and claims nothing
 		}
@@ -396,5 +400,10 @@ func (t *taking) reserves(q *demand, units, slots int64) bool {
 	if t.out.NextAt > max(t.now, q.next)+patience {
 		return false
 	}
-	return units > 0 || !slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.keptUntil > 0 })
+	return (units > 0 || !t.keptElsewhere(q)) && !q.comesAgain(t.now, t.out.NextAt)
+}
+
+// keptElsewhere reports whether another quota has units and keeps all of them for others.
+func (t *taking) keptElsewhere(q *demand) bool {
+	return slices.ContainsFunc(t.binds, func(p *demand) bool { return p != q && p.share == 0 && p.keptUntil > 0 })
 }
