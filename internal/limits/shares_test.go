@@ -49,6 +49,34 @@ func sharesFollowPriority(t *testing.T, s store, spend, algorithm string, weight
 	}
 }
 
+// A campaign that has no more jobs on one of its daemons gets its share on the others, soon after.
+func TestACampaignThatLeavesADaemonKeepsItsShare(t *testing.T) {
+	testservices.Simulation(t)
+	s, q := limitstest.NewShared(), &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second, 400, 20*time.Second)}
+	var all []*waiter
+	for _, id := range []string{"a", "b", "c"} {
+		for _, node := range []string{"one", "two", "three"} {
+			c := campaign(200, q)
+			c.ID = id
+			all = append(all, &waiter{node: node, ask: ask(c, 1000)})
+		}
+	}
+	wait(s, epoch, epoch+20*second, all...)
+	all = all[:len(all)-1]
+	wait(s, epoch+20*second, epoch+40*second, all...)
+	got, units := map[string]int64{}, int64(0)
+	for _, w := range all {
+		w.got = 0
+	}
+	wait(s, epoch+40*second, epoch+60*second, all...)
+	for _, w := range all {
+		got[w.ask.Campaign.ID], units = got[w.ask.Campaign.ID]+w.got, units+w.got
+	}
+	if part := float64(3*got["c"]) / float64(units); part < 0.9 || part > 1.1 {
+		t.Errorf("it got %.2f of a third: %v", part, got)
+	}
+}
+
 // Campaigns of all rates, each on several daemons, share a quota by their priority weights. They use all that every window allows, and no
 // daemon starves.
 func TestCampaignsOfSeveralDaemonsShareAQuota(t *testing.T) {

@@ -73,7 +73,6 @@ type member struct {
 	cut     int64 // when it was to ask again after the quota refused it last
 	due     int64 // when it was told to ask again: later, nothing is kept for it
 	daemons int64 // on which it waits, this one included
-	counted int64 // when that was found
 	seen    int64
 	service int64 // what it was granted, by weight
 	asks    int64 // the take in which it has no answer yet

@@ -91,9 +91,7 @@ func (q *contention) learn(x *Contender, refused bool, take int64) {
 		if g.Bound != delivery.BindNone {
 			m.due = g.NextAt
 		}
-		if g.Daemons >= m.daemons || g.GrantedAt > m.counted+exhaustedTTL {
-			m.daemons, m.counted = max(1, g.Daemons), g.GrantedAt
-		}
+		m.daemons = max(1, g.Daemons)
 	}
 	switch {
 	case !refused:

@@ -46,6 +46,8 @@ local function makeRoom(list)
   table.remove(list, oldest)
 end
 
+local CLAIM = 15 * SECOND
+
 -- Removes outdated nodes from a list and finds id in it. If it is missing, there is room for one more afterwards.
 local function joinNodes(list, id, now, fresh, grace)
   if #list == 1 and list[1][ID] == id then return list, list[1] end
@@ -64,7 +66,7 @@ local function joinNodes(list, id, now, fresh, grace)
 end
 
 -- Until when room is kept for a daemon that said how much it can use. It may be gone: daemons ask every 12.5 s at least.
-local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + 15 * SECOND) end
+local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
 
 -- Whether a daemon was told to ask again, and may still do so.
 local function isDue(r, now, grace) return r[DUE] > 0 and now <= claimEnd(r, grace) end

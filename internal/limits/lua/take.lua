@@ -270,7 +270,7 @@ end
 
 -- The daemon among those that take from the timeline.
 local function joinTimeline(it, tl)
-  local nodes, self = joinNodes(tl[NODES], NODE, now, tl[FRESH], 2 * it[QUANTUM])
+  local nodes, self = joinNodes(tl[NODES], NODE, now, max(tl[FRESH], CLAIM), 2 * it[QUANTUM])
   if not self then
     self = {0, NODE, 0, 0, 0, -1} -- not served yet: see slotShare
     nodes[#nodes + 1] = self
