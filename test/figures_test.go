@@ -137,7 +137,7 @@ func TestFigureSharedQuota(t *testing.T) {
 		t.Run(algorithm, func(t *testing.T) {
 			var offs []float64
 			used := median(t, "a shared quota, "+algorithm+": use of its tightest window in a minute", "%", func(t *testing.T) float64 {
-				s := newStack(t, stackOptions{partitions: 6})
+				s := newStack(t, stackOptions{partitions: 7}) // each of which has jobs of all three
 				took, off := s.sharedQuota(jobs, algorithm, window{40, time.Second}, window{150, 5 * time.Second}, window{400, 20 * time.Second})
 				offs = append(offs, off)
 				return 100 * ideal / took.Seconds()

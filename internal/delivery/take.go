@@ -14,6 +14,8 @@ type Ask struct {
 	// Weights are the weights of the jobs at the head of the queue, in order; nil when all are 1. A grant ends at a
 	// job boundary; jobs beyond the listed ones are not granted.
 	Weights []int64
+	// More: jobs wait that are not asked for now.
+	More bool
 	// LastGranted is the store time of the latest slot the daemon was granted and has not given back (0: none). The
 	// timeline never falls back below it.
 	LastGranted int64
@@ -101,6 +103,8 @@ type Granted struct {
 	Competitors int64
 	// Daemons is how many daemons asked for the campaign recently, the caller included; at least 1.
 	Daemons int64
+	// Waiting is how many of them have jobs that wait, the caller included; at least 1.
+	Waiting int64
 	// Windows are the states of the windows of the campaign's quotas, after the grant, in the order of the quotas
 	// and their windows.
 	Windows []WindowState
@@ -112,7 +116,7 @@ type Granted struct {
 
 // Refused is an answer without units that does not come from the store.
 func Refused(c *Campaign, bound Binding) Granted {
-	return Granted{Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, From: Provenance{Campaign: c}}
+	return Granted{Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, Waiting: 1, From: Provenance{Campaign: c}}
 }
 
 // Grant is what the daemon holds after the ask; Units may be 0. It does not name quotas that have counted only a part of it: of what is

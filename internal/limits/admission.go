@@ -32,8 +32,8 @@ func (x *request) admit(t *taking) bool {
 	}
 	if want < a.Want {
 		own := *x.Own
-		own.Want = want
-		x.Own, x.Limited = &own, true
+		own.Want, own.More = want, true
+		x.Own = &own
 	}
 	return true
 }

@@ -175,7 +175,7 @@ func (b *takeBatch) ask(a *delivery.Ask, cost int, out *delivery.Granted) {
 		weights = a.Weights[:n]
 		line = put(line, 2, int64(len(weights))+1)
 	}
-	line = put(line, 1, int64(len(quotas)))
+	line = put(line, 1, bit(a.More), int64(len(quotas)))
 	line = put(line, 4, weights...)
 	b.items = put(line, 2, quotas...)
 }
@@ -287,7 +287,7 @@ func decodeItem(in *reader, c *call, a *delivery.Ask, g *delivery.Granted) (newe
 	g.Rate = delivery.Rate{N: n, Per: whole*n + rest}
 	g.Revision, g.NextAt, g.Bound = in.next(7), in.next(7), delivery.Binding(in.next(1))
 	bound, window, newest := in.next(1), in.next(1), in.next(7)
-	g.Competitors, g.Daemons = in.next(2), in.next(2)
+	g.Competitors, g.Daemons, g.Waiting = in.next(2), in.next(2), in.next(2)
 	shadowed := make([]int64, in.next(1)*2)
 	for i := 0; i < len(shadowed); i += 2 {
 		shadowed[i], shadowed[i+1] = in.next(1), in.next(4)

@@ -49,31 +49,44 @@ func sharesFollowPriority(t *testing.T, s store, spend, algorithm string, weight
 	}
 }
 
-// A campaign that has no more jobs on one of its daemons gets its share on the others, soon after.
+// A campaign that has no more jobs on one of its daemons gets its share on the others: at once, or 15 s after the daemon is gone.
 func TestACampaignThatLeavesADaemonKeepsItsShare(t *testing.T) {
 	testservices.Simulation(t)
-	s, q := limitstest.NewShared(), &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second, 400, 20*time.Second)}
-	var all []*waiter
-	for _, id := range []string{"a", "b", "c"} {
-		for _, node := range []string{"one", "two", "three"} {
-			c := campaign(200, q)
-			c.ID = id
-			all = append(all, &waiter{node: node, ask: ask(c, 1000)})
-		}
-	}
-	wait(s, epoch, epoch+20*second, all...)
-	all = all[:len(all)-1]
-	wait(s, epoch+20*second, epoch+40*second, all...)
-	got, units := map[string]int64{}, int64(0)
-	for _, w := range all {
-		w.got = 0
-	}
-	wait(s, epoch+40*second, epoch+60*second, all...)
-	for _, w := range all {
-		got[w.ask.Campaign.ID], units = got[w.ask.Campaign.ID]+w.got, units+w.got
-	}
-	if part := float64(3*got["c"]) / float64(units); part < 0.9 || part > 1.1 {
-		t.Errorf("it got %.2f of a third: %v", part, got)
+	for name, from := range map[string]int64{"no more jobs": 21, "gone": 40} {
+		t.Run(name, func(t *testing.T) {
+			s, q := limitstest.NewShared(), &delivery.Quota{ID: "q", Revision: 1, Windows: windows(40, time.Second, 150, 5*time.Second, 400, 20*time.Second)}
+			var all []*waiter
+			for _, id := range []string{"a", "b", "c"} {
+				for _, node := range []string{"one", "two", "three"} {
+					c := campaign(200, q)
+					c.ID = id
+					all = append(all, &waiter{node: node, ask: ask(c, 1000)})
+				}
+			}
+			wait(s, epoch, epoch+20*second, all...)
+			if leaves := all[len(all)-1]; name == "no more jobs" {
+				leaves.ask.Want = 1
+				for now, got := epoch+20*second, leaves.got; leaves.got == got; now += quantum {
+					wait(s, now, now+quantum, leaves)
+				}
+			}
+			all = all[:len(all)-1]
+			wait(s, epoch+20*second, epoch+from*second, all...)
+			got, units := map[string]int64{}, int64(0)
+			for _, w := range all {
+				got[w.ask.Campaign.ID] -= w.got
+			}
+			wait(s, epoch+from*second, epoch+(from+20)*second, all...)
+			for _, w := range all {
+				got[w.ask.Campaign.ID] += w.got
+			}
+			for _, n := range got {
+				units += n
+			}
+			if part := float64(3*got["c"]) / float64(units); part < 0.9 || part > 1.1 {
+				t.Errorf("it got %.2f of a third: %v", part, got)
+			}
+		})
 	}
 }
 

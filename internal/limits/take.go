@@ -115,7 +115,7 @@ func (t *taking) prepare(x *request, now int64) bool {
 			return true
 		}
 		x.introduce()
-		x.Limited = true
+		x.Own.More = true
 	}
 	return true
 }
@@ -235,7 +235,7 @@ func (t *taking) finish() {
 		if x.Out.GrantedAt == 0 {
 			continue // not answered
 		}
-		if x.Limited && x.Out.Bound == delivery.BindNone { // the shard was asked for less than was wanted
+		if x.Own != nil && x.Own.More && x.Out.Bound == delivery.BindNone { // the shard was asked for less than was wanted
 			x.Out.Bound, x.Out.NextAt = delivery.BindRate, x.Out.GrantedAt+x.ask.Quantum
 		}
 		if x.wait > 0 && x.ask.Want > 0 && x.Out.Bound == delivery.BindNone {

@@ -84,7 +84,6 @@ type Contender struct {
 	Own     *delivery.Ask // nil: nothing is asked
 	Out     *delivery.Granted
 	Daemons int64 // on the campaign's timeline, as far as known
-	Limited bool  // Own wants less than the campaign
 }
 
 // Run asks the store by send, and answers the asks behind a refusal itself. Those that are not answered in the end could not be asked

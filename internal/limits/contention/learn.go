@@ -12,7 +12,7 @@ func (c *Quotas) learn(chosen []*Contender, take int64) bool {
 		if x.Out.GrantedAt == 0 {
 			return false
 		}
-		if g := x.Out; x.Limited && x.Own.Want > 0 && g.Bound == delivery.BindNone { // there is more for it when its next slot is near
+		if g := x.Out; x.Own.More && x.Own.Want > 0 && g.Bound == delivery.BindNone { // there is more for it when its next slot is near
 			g.Bound = delivery.BindRate
 			g.NextAt = max(g.GrantedAt+x.Own.Quantum, g.First.Advance(g.Units, g.Rate).Micros()-x.Own.Horizon)
 		}
@@ -91,7 +91,7 @@ func (q *contention) learn(x *Contender, refused bool, take int64) {
 		if g.Bound != delivery.BindNone {
 			m.due = g.NextAt
 		}
-		m.daemons = max(1, g.Daemons)
+		m.daemons = max(1, g.Waiting)
 	}
 	switch {
 	case !refused:

@@ -153,6 +153,6 @@ func (x *ranked) claim() {
 	if want < own.Want {
 		_, own.Want = own.Jobs(want, math.MaxInt64)
 	}
-	x.Limited = x.Limited || own.Want < x.Own.Want
+	own.More = own.More || own.Want < x.Own.Want
 	x.Own = own
 }

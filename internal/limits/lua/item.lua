@@ -1,10 +1,10 @@
 -- What a daemon asks for one campaign; see take.lua.
 
 -- Fields of items.
-local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2B'
+local ITEM = '<I2I2I7I7I7I7I7I4I4I7I5I5I5I4I2BB'
 local WEIGHTLIST, DEMANDS = 1, 2 -- beside the format; false where there are none
-local TIMELINE, GATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, LASTGRANTED, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS,
-  QUOTAS = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18
+local TIMELINE, GATE, IREV, IN, IWHOLE, IREST, IBURST, PHASE, WANT, LASTGRANTED, HORIZON, QUANTUM, LATE, ICOST, WEIGHTS, MORE,
+  QUOTAS = 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 
 -- The units of the jobs at the head that begin within the first soft units and end within the first hard ones.
 local function jobs(it, soft, hard)
@@ -32,7 +32,7 @@ end
 -- Reads one item. Its demands are the positions, from 1, of its quotas in the list of quotas, false where it has none.
 local function parseItem(blob, pos)
   local it = {false, false, parse(ITEM, blob, pos)}
-  pos = it[19]
+  pos = it[20]
   if it[WEIGHTS] > 0 then -- one more than there are
     local weights = {}
     for i = 1, it[WEIGHTS] - 1 do weights[i], pos = parse('<I4', blob, pos) end

@@ -3,11 +3,11 @@
 -- KEYS  1 clock, 2 the node's reply slot, then timelines, gates and quotas, each once
 -- ARGV  1 header, 2 node
 --       3 per item: timeline, gate, rev, n, whole, rest, burst, phase, want, last_granted, horizon, quantum, late, cost,
---         weights, quotas, then the weights and the quotas
+--         weights, more, quotas, then the weights and the quotas
 --         timeline and gate (0: none) are indexes into KEYS, quotas are positions, from 1, in the list of quotas
 --       4 quotas, as parseSpecs reads them
 -- Returns head, then per item
---   units at frac n whole rest rev next bound quota window newest competitors daemons shadowed, then each shadowed quota and
+--   units at frac n whole rest rev next bound quota window newest competitors daemons waiting shadowed, then each shadowed quota and
 --   units, and per window of each quota remaining, reset_at and when the next unit is free, 0 if one is free now, or never. After the
 --   windows of each quota, for a daemon that looks: what falls to it, when that may grow, and when the quota can grant a unit.
 --   Without units, at is the last slot that was granted before. bound as in delivery.Binding. A quota is a position, from 0, among those
@@ -276,6 +276,10 @@ local function joinTimeline(it, tl)
     nodes[#nodes + 1] = self
   end
   tl[NODES], answer.daemons = nodes, #nodes
+  for i = 1, #nodes do
+    local e = nodes[i]
+    if e ~= self and e[CUT] + e[DUE] > 0 then answer.waiting = answer.waiting + 1 end
+  end
   return self
 end
 
@@ -331,13 +335,15 @@ local function take(it, tl)
   elseif units < want then
     answer.bound, answer.next = BOUND.RATE, rateNext(it, tl, at, frac, units, available)
     self[CUT] = now
+  elseif it[MORE] > 0 then
+    self[DUE] = now + it[QUANTUM]
   end
   if demands then settleQuotas(it, demands, units, slots, want) end
 end
 
 local function reply(out, it, tl)
-  out[#out + 1] = pack('<I4I7I7I7I7I7I7I7BBBI7I2I2B', answer.units, answer.at, answer.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], answer.next,
-    answer.bound, answer.quota, answer.window, answer.newest, answer.competitors, answer.daemons, #answer.shadowed)
+  out[#out + 1] = pack('<I4I7I7I7I7I7I7I7BBBI7I2I2I2B', answer.units, answer.at, answer.frac, tl[N], tl[WHOLE], tl[REST], tl[TREV], answer.next,
+    answer.bound, answer.quota, answer.window, answer.newest, answer.competitors, answer.daemons, answer.waiting, #answer.shadowed)
   out[#out + 1] = table.concat(answer.shadowed)
   local demands = it[DEMANDS]
   for i = 1, it[QUOTAS] do
@@ -351,7 +357,7 @@ end
 
 -- Serves one item: opens its quotas, takes from its timeline and them, and appends the answer to out.
 local function serve(it, out)
-  answer = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, newest = 0, competitors = 1, daemons = 1, shadowed = {}}
+  answer = {units = 0, at = 0, frac = 0, next = 0, bound = 0, quota = 0, window = 0, newest = 0, competitors = 1, daemons = 1, waiting = 1, shadowed = {}}
   local key, demands = KEYS[it[TIMELINE]], it[DEMANDS]
   if demands then
     for i = 1, #demands do demands[i] = openQuota(it, i, specs[demands[i]]) end

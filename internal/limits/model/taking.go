@@ -30,7 +30,7 @@ func (t *taking) run() delivery.Granted {
 	t.tl = t.store.timeline(t.now, c)
 	t.openQuotas()
 	t.out = delivery.Granted{
-		First: delivery.Slot{At: t.tl.last}, Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1,
+		First: delivery.Slot{At: t.tl.last}, Rate: t.tl.rate, Revision: t.tl.rev, GrantedAt: t.now, Competitors: 1, Daemons: 1, Waiting: 1,
 		From: delivery.Provenance{Campaign: c},
 	}
 	switch {
@@ -89,7 +89,7 @@ func (t *taking) take() {
 	start, end, hole := t.slotsFrom(g)
 	available := start.CountUntil(end, tl.rate, delivery.MaxGrant)
 	self := tl.join(t.now, t.node, t.grace())
-	t.out.Daemons = int64(len(tl.nodes))
+	t.out.Daemons, t.out.Waiting = int64(len(tl.nodes)), tl.waiting(self)
 	slots := t.slotShare(self, start, available)
 	if g != nil {
 		slots = min(slots, 1) // the head, and nothing else
@@ -124,6 +124,8 @@ func (t *taking) take() {
 		t.out.Bound = delivery.BindRate
 		t.out.NextAt = t.rateNext(start, units, available)
 		self.cut = t.now
+	case ask.More:
+		self.due = t.now + ask.Quantum
 	}
 	t.settleQuotas(units, slots, want)
 }

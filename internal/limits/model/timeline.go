@@ -167,8 +167,7 @@ func (tl *timeline) refund(now int64, g delivery.Grant) {
 // fresh is how long a daemon that was cut short counts as competing.
 func (tl *timeline) fresh() int64 { return max(second, 2*tl.rate.Spacing()) }
 
-// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long: their number is on how
-// many daemons the campaign is. A daemon may ask up to grace after its time.
+// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long. A daemon may ask up to grace after its time.
 func (tl *timeline) join(now int64, id string, grace int64) *node {
 	tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool {
 		return n.id != id && now-n.seen > max(tl.fresh(), claimFor) && now > n.due+grace
@@ -183,4 +182,15 @@ func (tl *timeline) join(now int64, id string, grace int64) *node {
 	self := &node{id: id, served: -1}
 	tl.nodes = append(tl.nodes, self)
 	return self
+}
+
+// waiting is on how many daemons jobs wait, that of self included.
+func (tl *timeline) waiting(self *node) int64 {
+	n := int64(1)
+	for _, other := range tl.nodes {
+		if other != self && other.cut+other.due > 0 {
+			n++
+		}
+	}
+	return n
 }
