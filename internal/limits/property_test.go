@@ -157,7 +157,7 @@ func (h *history) asks(rt *rapid.T) []delivery.Ask {
 			continue
 		}
 		a := ask(c, rapid.SampledFrom([]int64{-1, 0, 1, 2, 7, 100, 1_000_000}).Draw(rt, "want"))
-		a.More = rapid.Bool().Draw(rt, "more")
+		a.More = a.Want > 0 && rapid.Bool().Draw(rt, "more")
 		a.Horizon = rapid.SampledFrom([]int64{quantum, quantum, horizon, horizon, 3 * second}).Draw(rt, "horizon")
 		if rapid.IntRange(0, 3).Draw(rt, "weighted") == 0 {
 			a.Weights = rapid.SliceOfN(rapid.Int64Range(1, 30), 1, 10).Draw(rt, "weights")

@@ -101,20 +101,21 @@ local function levelRivals(q)
 end
 
 -- How many of the available slots a node may take: those assigned to it, or those so near that they would be lost if they were left
--- for another; and how many compete for them.
+-- for another; how many compete for them, and on how many daemons jobs wait.
 local function slotShare(it, tl, self, now, at, frac, available)
   local nodes = tl[NODES]
   if #nodes == 1 then
     if self[SERVED] < 0 then self[SERVED] = 0 end
-    return available, 1
+    return available, 1, 1
   end
-  local others, low, high, found, tie, grace = {}, 0, 0, false, 1, 2 * it[QUANTUM]
+  local others, low, high, found, tie, grace, waiting = {}, 0, 0, false, 1, 2 * it[QUANTUM], 1
   for i = 1, #nodes do
     local e = nodes[i]
     if e == self then
       tie = 0
     else
       high = max(high, e[SERVED])
+      if e[CUT] + e[DUE] > 0 then waiting = waiting + 1 end
       local cut = e[CUT] > 0 and now - e[CUT] <= tl[FRESH]
       if cut then
         e[TIE] = tie
@@ -130,7 +131,7 @@ local function slotShare(it, tl, self, now, at, frac, available)
   elseif found then
     self[SERVED] = max(self[SERVED], low - (2 * floor(it[HORIZON] / tl[SPACING]) + 8 + weightAfter(it, 0)))
   end
-  if #others == 0 then return available, 1 end
+  if #others == 0 then return available, 1, waiting end
   local near = countUntil(tl, at, frac, now + floor(it[HORIZON] / 2), available)
-  return max(near, shareNodes(self[SERVED], available, available, others)), #others + 1
+  return max(near, shareNodes(self[SERVED], available, available, others)), #others + 1, waiting
 end

@@ -276,10 +276,6 @@ local function joinTimeline(it, tl)
     nodes[#nodes + 1] = self
   end
   tl[NODES], answer.daemons = nodes, #nodes
-  for i = 1, #nodes do
-    local e = nodes[i]
-    if e ~= self and e[CUT] + e[DUE] > 0 then answer.waiting = answer.waiting + 1 end
-  end
   return self
 end
 
@@ -311,7 +307,7 @@ local function take(it, tl)
   local at, frac, last, hole = slotsFrom(it, tl, gate)
   local available, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
   local slots
-  slots, answer.competitors = slotShare(it, tl, self, now, at, frac, available)
+  slots, answer.competitors, answer.waiting = slotShare(it, tl, self, now, at, frac, available)
   if gate then slots = min(slots, 1) end
   slots = jobs(it, slots, GRANT)
   local units = slots
