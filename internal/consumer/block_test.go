@@ -36,8 +36,8 @@ func TestBlockedJobsComeInOrder(t *testing.T) {
 	})
 }
 
-// Jobs that were fetched behind refused ones are kept until these are accepted: while a campaign sends, none is read twice, also where
-// other partitions take the room, there is room only now and then, or they take seconds.
+// Jobs that were fetched behind refused ones are kept until these are accepted: while a campaign sends, none is read twice. So it is where
+// other partitions take the room, where there is room only now and then, and where jobs take seconds.
 func TestJobsBehindRefusedOnesAreReadOnce(t *testing.T) {
 	t.Parallel()
 	const partitions, jobs = 4, 8000 // a fetch brings some 1,700, of which 500 are offered at once

@@ -119,8 +119,8 @@ func Refused(c *Campaign, bound Binding) Granted {
 	return Granted{Rate: c.Rate, Revision: c.Revision, Bound: bound, Competitors: 1, Daemons: 1, Waiting: 1, From: Provenance{Campaign: c}}
 }
 
-// Grant is what the daemon holds after the ask; Units may be 0. It does not name quotas that have counted only a part of it: of what is
-// handed back, nobody knows whether they did.
+// Grant is what the daemon holds after the ask; Units may be 0. It does not name quotas that counted
+// only a part of it: nobody knows whether they counted the units that are handed back.
 func (g *Granted) Grant() Grant {
 	from := g.From
 	if len(g.Shadowed) > 0 {

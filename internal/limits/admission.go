@@ -7,8 +7,8 @@ import (
 	"github.com/pacer/pacer/internal/limits/local"
 )
 
-// softUse is the units taken from an eventual quota, which is counted in this process, before the store is asked. What the store does not
-// grant of them is given back.
+// softUse is the units taken from an eventual quota, which is counted in this process, before the store is asked. Those that the
+// store does not grant are given back.
 type softUse struct {
 	quota *delivery.Quota
 	units int64

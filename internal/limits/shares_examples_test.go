@@ -16,13 +16,13 @@ import (
 // example is a contest that once left a campaign with next to nothing.
 type example struct {
 	quotas    []string // windows, as "even 9/30s sliding, 54/2s log"
-	campaigns []string // as "2/s x4 q0 q1": rate, priority, quotas
+	campaigns []string // as "2/s x4 q0 q1 @ab": rate, priority, quotas, daemons if there are several
 	least     float64  // part of what is its own that each has, at least
 	fair      float64  // part of what falls to each by priority, of what all got, where others do not use theirs
 	used      float64  // part of what all want that all have, 0: not compared
 }
 
-// examples are contests by name: the windows of each quota, then rate, priority and quotas of each campaign, and what is expected.
+// examples are contests by name: the windows of each quota, then rate, priority, quotas and daemons of each campaign, and what is expected.
 var examples = map[string]string{
 	"what other windows would bring back too late is kept": `47/30s log, 42/12s fixed; 10/5s fixed
 		5/s x2 q1; 5/s x1 q0 q1; 5/s x1 q1; 5/s x4 q0 q1; 5/s x1 q0: least 0.6`,
@@ -86,6 +86,10 @@ var examples = map[string]string{
 		20/s x1 q1; 100/s x1 q1; 100/s x1 q1; 20/s x1 q0 q1; 100/s x1 q1; 100/s x4 q0 q1; 20/s x1 q0; 100/s x1 q0; 20/s x1 q1; 2/s x1 q0 q1: least 0.4`,
 	"of two, each is the first in the quota that the other one needs": `even 12/2s sliding; even 12/2s sliding; 5/2s sliding
 		20/s x1 q0 q1 q2; 20/s x2 q0 q1 q2: least 0.8`,
+	"what comes again before a slow one of another daemon asks is not kept for it": `even 25/2s sliding, 58/5s fixed
+		1/s x1 q0 @bc; 100/s x1 q0 @c; 1/s x1 q0 @ac: least 0.9, used 0.08`, // of 102 a second that they want 11 are allowed
+	"a daemon of many is not forgotten beside one of few": `11/30s fixed
+		2/s x4 q0 @a; 100/s x1 q0 @ab; 2/s x1 q0 @a; 1/s x4 q0 @a; 100/s x1 q0 @a; 100/s x1 q0 @ab: least 0.5`,
 }
 
 func TestExamplesOfCampaignsThatStarved(t *testing.T) {
@@ -153,6 +157,7 @@ func (x *example) contest(t *testing.T) *contest {
 			t.Fatal(text, err)
 		}
 		var quotas []*delivery.Quota
+		text, nodes, _ := strings.Cut(text, " @")
 		for _, id := range strings.Fields(text)[2:] {
 			n, err := strconv.Atoi(id[1:])
 			must(t, err)
@@ -160,7 +165,15 @@ func (x *example) contest(t *testing.T) *contest {
 		}
 		campaign := campaign(rate, quotas...)
 		campaign.ID, campaign.PriorityWeight = fmt.Sprintf("c%d", i), priority
-		c.list, c.wants = append(c.list, &waiter{node: "a", ask: ask(campaign, 300)}), append(c.wants, float64(rate))
+		asked := ask(campaign, 300)
+		c.list, c.wants = append(c.list, &waiter{node: "a", ask: asked}), append(c.wants, float64(rate))
+		for k, node := range nodes {
+			if k == 0 {
+				c.list[i].node = string(node)
+			} else {
+				c.more = append(c.more, &waiter{node: string(node), ask: asked})
+			}
+		}
 	}
 	return c
 }

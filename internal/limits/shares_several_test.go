@@ -72,7 +72,7 @@ func drawContest(rt *rapid.T, most int, differ bool) *contest {
 	return c
 }
 
-// spread draws on which daemons each campaign is.
+// spread puts each campaign on one to three daemons.
 func (c *contest) spread(rt *rapid.T) {
 	for _, w := range c.list {
 		nodes := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 3, rapid.ID[string]).Draw(rt, "daemons")

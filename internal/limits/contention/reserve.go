@@ -94,8 +94,8 @@ func (q *contention) takenUntil(at int64) int64 {
 
 // usesOf is how many units of one of the quota's windows a member can use before more come back: while it waits to ask again, or in the
 // longest time without a unit. Units taken in bursts become free in bursts, and a slow campaign would miss each burst before it had its
-// share. Those of a fixed window come back together. From cut, when the member was to ask again after the quota cut it short, it can use
-// them until the reset; one that was not cut short in a span needs no more than when it asks.
+// share. Those of a fixed window come back together. A member that the quota cut short in the last span can use them until the reset. Another
+// one needs no more than when it asks.
 func (q *contention) usesOf(m *member, a *delivery.Ask, granted, next int64, window int) int64 {
 	w, n := &q.quota.Windows[window], m.want
 	span := w.Span.Microseconds()

@@ -166,7 +166,7 @@ local function comesAgain(c, now, next)
 end
 
 -- Whether units of a quota are kept for the daemon until it asks again, at next; short: the quotas granted less than there were slots.
--- The reasons are in model/taking.go.
+-- The reasons are in model/claim.go.
 local function keeps(demands, c, now, next, units, short)
   local patience = SECOND
   if short then patience = max(SECOND, c.tight[SPAN]) end

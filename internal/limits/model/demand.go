@@ -79,7 +79,8 @@ func (q *demand) growsAt(t *taking) int64 {
 	return w.freeAt(w.remaining() + 1)
 }
 
-// comesAgain reports whether what the ask's campaign needs has come again by the time it asks next: nothing is kept for it then.
+// comesAgain reports whether what the ask's campaign needs has come again by the time it asks next: at the pace of an even quota, or as a
+// fixed window begins again.
 func (q *demand) comesAgain(now, next int64) bool {
 	w := q.tight
 	if q.even && (next-now-1)/max(1, w.span/max(1, w.limit)) >= q.joint.All-q.joint.Left {

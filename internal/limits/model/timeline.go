@@ -167,7 +167,8 @@ func (tl *timeline) refund(now int64, g delivery.Grant) {
 // fresh is how long a daemon that was cut short counts as competing.
 func (tl *timeline) fresh() int64 { return max(second, 2*tl.rate.Spacing()) }
 
-// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long. A daemon may ask up to grace after its time.
+// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long. A daemon may ask up to
+// grace after its time.
 func (tl *timeline) join(now int64, id string, grace int64) *node {
 	tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool {
 		return n.id != id && now-n.seen > max(tl.fresh(), claimFor) && now > n.due+grace
