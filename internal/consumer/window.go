@@ -37,7 +37,9 @@ func (s *source) passed(at int64) {
 // seen returns what a tally counts of a job that was just read.
 func seen(j *delivery.Job) offset.Seen {
 	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Destination: inTimer(j), Retrying: j.Retrying()}
-	if due := j.ReadyAt(); !due.IsZero() {
+	if due := j.ReadyAt(); j.Reason == string(delivery.ReasonKeyLine) {
+		s.Due = delivery.DueUnknown
+	} else if !due.IsZero() {
 		s.Due = due.UnixMicro()
 	}
 	return s

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -11,8 +12,11 @@ type CampaignCount struct {
 	Jobs     int64
 	Unread   int64 // of these, those of ingress and timers that are not in memory yet
 	Retrying int64 // of those, the ones for which Job.Retrying holds
-	Due      int64 // when the last of those may be sent, in microseconds since the Unix epoch; 0: at once
+	Due      int64 // when the last of those may be sent, in microseconds since the Unix epoch; 0: at once; DueUnknown: that is not known
 }
+
+// DueUnknown is the Due of jobs whose key has no turn for them yet.
+const DueUnknown = math.MaxInt64
 
 // Plus adds what another partition has of the campaign.
 func (c CampaignCount) Plus(o CampaignCount) CampaignCount {

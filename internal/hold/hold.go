@@ -102,6 +102,7 @@ type Board struct {
 	InMemory    int64            // of these, those in memory
 	Early       int64            // of these, jobs whose time has not come, or whose destination is closed
 	Weight      float64          // of the jobs in memory, on average
+	Due         time.Time        // before which the last of those in timers is not sent; zero: at once
 	InHand      int64            // of these, jobs that its sink was given and has not answered
 	Turn        time.Time        // when its rate next allows a job; zero: soon, or it is not known
 	Lanes       []int            // where its backlog waits, ascending

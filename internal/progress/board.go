@@ -48,6 +48,14 @@ func (t total) ready() int64 { return max(0, t.waiting-t.early()-t.InHand) }
 // early returns how many jobs have a time that has not come.
 func (t total) early() int64 { return t.Early + t.Timed }
 
+// due returns before when the last of the jobs in timers is not sent.
+func (t total) due() (at time.Time) {
+	if t.Due > 0 {
+		at = time.UnixMicro(t.Due)
+	}
+	return at
+}
+
 // backlog divides what waits. What daemons report of it is up to a second apart, so a part may seem larger than the whole.
 func (t total) backlog() delivery.Backlog {
 	all := t.waiting + t.moving
@@ -178,7 +186,7 @@ func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	hash := delivery.CampaignHash(c.ID)
 	all := b.totals[hash]
 	out := &hold.Board{
-		Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Early: all.early() + all.moving, InHand: all.InHand,
+		Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Due: all.due(), Early: all.early() + all.moving, InHand: all.InHand,
 		Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause, Destination: b.stuck[hash].Destination,
 	}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))

@@ -2,7 +2,6 @@ package progress
 
 import (
 	"maps"
-	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
@@ -10,10 +9,10 @@ import (
 
 // combine computes the figures of all campaigns, and shows them.
 func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campaign) {
-	sent, waiting := t.sentSince(board), map[*delivery.Campaign]todo{}
+	sent, waiting := t.sentSince(board), map[*delivery.Campaign]Todo{}
 	for hash, total := range board.totals {
 		if c := t.byHash[hash]; c != nil {
-			if todo := t.todo(c, total); todo.jobs > 0 {
+			if todo := t.todo(c, total); todo.Jobs > 0 {
 				waiting[c] = todo
 			}
 		}
@@ -85,35 +84,30 @@ func (t *Tracker) foreseen(f *forecast, figures map[string]figure, listed map[st
 // figure computes the figure of one campaign.
 func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	todo := t.todo(c, all)
-	if todo.jobs == 0 {
+	if todo.Jobs == 0 {
 		return figure{backlog: all.backlog(), known: true}
 	}
-	at, ok := f.done(c, todo)
+	at, ok := f.doneUnder(c, todo, c.Quotas)
 	if a, held := t.holds.of(c.ID); held {
 		ok = ok && (!a.Until.IsZero() || a.Cause == hold.Quota || a.Cause == hold.Share) // otherwise it is not known when it goes on
-		switch {
-		case a.Cause == hold.Turn: // the forecast begins at once
+		if a.Cause == hold.Turn {                                                        // the forecast begins at once
 			at = a.Until.Add(at.Sub(f.now))
-		case a.Until.After(at):
-			at = a.Until
 		}
+		at = latest(at, a.Until)
 	}
-	if due := time.UnixMicro(all.Due); due.After(at) { // in a timer
-		at = due
-	}
-	if !ok {
+	if at = latest(at, todo.Due); !ok || !f.foreseen(at) {
 		return figure{backlog: all.backlog()}
 	}
 	return figure{backlog: all.backlog(), eta: at.Sub(f.now).Seconds(), known: true}
 }
 
 // todo returns what a campaign has still to send, including the jobs that are expected.
-func (t *Tracker) todo(c *delivery.Campaign, all total) todo {
+func (t *Tracker) todo(c *delivery.Campaign, all total) Todo {
 	jobs := all.waiting + all.moving
 	if c.ExpectedTotal > 0 {
 		jobs = max(jobs, c.ExpectedTotal-t.ledger.settled(c.ID))
 	}
-	return todo{float64(jobs), all.meanWeight()}
+	return Todo{float64(jobs), all.meanWeight(), all.due()}
 }
 
 // compare compares what was sent with what should have been, and sums up the late jobs. It returns those of each campaign that

@@ -36,7 +36,7 @@ func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map
 			continue
 		}
 		left := t.todo(c, totals[delivery.CampaignHash(id)])
-		if left.jobs == 0 {
+		if left.Jobs == 0 {
 			continue
 		}
 		if at, ok := f.done(c, left); !ok || at.After(c.FinishBy) {
@@ -97,7 +97,7 @@ func (t *Tracker) sayLate(now time.Time, late map[string]*Late, listed map[strin
 // Late says by how much a campaign misses its FinishBy, and what is in the way.
 type Late struct {
 	Seconds *float64 `json:"seconds,omitempty" doc:"after finish_by; absent if what is set never lets it be done"`
-	Limit   string   `json:"limit" doc:"what is in the way: send_rate, ramp, active_hours, or a quota and its id"`
+	Limit   string   `json:"limit" doc:"what is in the way: send_rate, ramp, active_hours, a quota and its id, or the time of its last job"`
 }
 
 // String is the end of a sentence about a campaign.
@@ -116,12 +116,21 @@ func (l *Late) seconds() float64 {
 }
 
 // late returns by how much the campaign, which has no FinishBy in the forecast, misses one; nil: it does not.
-func (f *forecast) late(c *delivery.Campaign, left todo, by time.Time) *Late {
-	at, ok := f.done(c, left)
-	if ok && !at.After(by) {
+func (f *forecast) late(c *delivery.Campaign, left Todo, by time.Time) *Late {
+	timers := f.foreseen(left.Due) && left.Due.After(by)
+	at, ok := f.doneUnder(c, left, c.Quotas)
+	l := &Late{}
+	switch inTime := ok && !at.After(by); {
+	case !inTime:
+		l.Limit = f.inTheWay(c, left, by)
+	case !timers:
 		return nil
+	default:
+		l.Limit = "the time of its last job"
 	}
-	l := &Late{Limit: f.inTheWay(c, left, by)}
+	if timers {
+		at = latest(at, left.Due)
+	}
 	if ok {
 		seconds := at.Sub(by).Seconds()
 		l.Seconds = &seconds
@@ -130,7 +139,7 @@ func (f *forecast) late(c *delivery.Campaign, left todo, by time.Time) *Late {
 }
 
 // inTheWay returns which limit keeps the campaign from being done by a time: of its schedule, or else the slowest of its quotas.
-func (f *forecast) inTheWay(c *delivery.Campaign, left todo, by time.Time) string {
+func (f *forecast) inTheWay(c *delivery.Campaign, left Todo, by time.Time) string {
 	inTime := func(c *delivery.Campaign) bool {
 		at, ok := c.Finish(f.now, left.units(), delivery.Unbounded)
 		return ok && !at.After(by)

@@ -275,7 +275,8 @@ func TestPlan(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	provider := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Minute, Limit: 600}}}
 	c, d := campaign("c", 100, 1, provider), campaign("d", 100, 1, provider)
-	left := func(*delivery.Campaign) (jobs, weight float64) { return 3600, 2 }
+	todo := Todo{Jobs: 3600, Weight: 2}
+	left := func(*delivery.Campaign) Todo { return todo }
 	plan := func(change func(c, d *delivery.Campaign)) *Plan {
 		one, other := *c, *d
 		change(&one, &other)
@@ -310,5 +311,16 @@ func TestPlan(t *testing.T) {
 	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy, c.Status = now.Add(time.Hour), delivery.StatusPaused })
 	if p.DoneAt != nil || p.Late != nil || p.Needed == nil || math.Abs(*p.Needed-7200.0/3570) > 0.001 {
 		t.Errorf("paused: %+v", p)
+	}
+	todo = Todo{Jobs: 10, Weight: 1, Due: now.Add(3 * time.Hour)}
+	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
+	is("in a timer", p.DoneAt, 3*time.Hour)
+	if p.Late == nil || p.Late.Limit != "the time of its last job" || p.Late.seconds() != 3600 {
+		t.Errorf("%+v", p.Late)
+	}
+	todo.Due = time.UnixMicro(delivery.DueUnknown)
+	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
+	if p.DoneAt != nil || p.Late != nil {
+		t.Errorf("it is not known when the last job may be sent: %+v", p)
 	}
 }

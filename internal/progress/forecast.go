@@ -12,19 +12,23 @@ import (
 // forecast predicts when campaigns with a backlog will finish under the quotas they share. It is made for one moment.
 type forecast struct {
 	now   time.Time
-	todo  map[*delivery.Campaign]todo
+	todo  map[*delivery.Campaign]Todo
 	rates map[*delivery.Campaign]float64                       // of those that send now, units per second
 	parts map[*delivery.Quota]map[*delivery.Campaign][]float64 // of the units of each window, between 0 and 1
 	seen  map[string][]delivery.WindowState                    // by quota; nil: nothing is known
 }
 
-// todo is how many jobs a campaign has still to send, and their mean weight.
-type todo struct{ jobs, weight float64 }
+// Todo is what a campaign has still to send.
+type Todo struct {
+	Jobs   float64
+	Weight float64   // of a job, on average
+	Due    time.Time // before which the last of those in timers is not sent; zero: at once; more than ten years ahead: it is not known
+}
 
-func (t todo) units() float64 { return t.jobs * t.weight }
+func (t Todo) units() float64 { return t.Jobs * t.Weight }
 
 // newForecast makes a forecast for the campaigns that have jobs to send, from the windows as last observed.
-func newForecast(now time.Time, waiting map[*delivery.Campaign]todo, windows []delivery.WindowState) *forecast {
+func newForecast(now time.Time, waiting map[*delivery.Campaign]Todo, windows []delivery.WindowState) *forecast {
 	f := &forecast{
 		now: now, todo: waiting, rates: map[*delivery.Campaign]float64{}, parts: map[*delivery.Quota]map[*delivery.Campaign][]float64{},
 	}
@@ -132,13 +136,25 @@ func divideRate(shares []*share, rate float64) (used float64) {
 }
 
 // done returns when the campaign will have sent these jobs; ok is false if that cannot be predicted. The time is the
-// latest of those by the schedule and by each window.
-func (f *forecast) done(c *delivery.Campaign, jobs todo) (at time.Time, ok bool) {
-	return f.doneUnder(c, jobs, c.Quotas)
+// latest of those by the schedule, by each window, and by the timers.
+func (f *forecast) done(c *delivery.Campaign, jobs Todo) (at time.Time, ok bool) {
+	at, ok = f.doneUnder(c, jobs, c.Quotas)
+	at = latest(at, jobs.Due)
+	return at, ok && f.foreseen(at)
 }
 
-// doneUnder is done under some of its quotas.
-func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery.Quota) (at time.Time, ok bool) {
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// foreseen reports whether a time is near enough to be told.
+func (f *forecast) foreseen(at time.Time) bool { return at.Sub(f.now).Seconds() < longest }
+
+// doneUnder is done under some of its quotas, if no job waits in timers.
+func (f *forecast) doneUnder(c *delivery.Campaign, jobs Todo, quotas []*delivery.Quota) (at time.Time, ok bool) {
 	begin, ok := c.Finish(f.now, momentary, delivery.Unbounded)
 	if !ok {
 		return at, false
@@ -160,7 +176,7 @@ func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery
 				most = min(most, part*sustained(w))
 			}
 			if seen && q.Mode != delivery.ModeEventual {
-				windows = append(windows, newWindow(w, state, part, jobs.weight, begin))
+				windows = append(windows, newWindow(w, state, part, jobs.Weight, begin))
 				enough = enough && part*float64(state.Remaining) >= units
 			}
 		}
@@ -168,7 +184,7 @@ func (f *forecast) doneUnder(c *delivery.Campaign, jobs todo, quotas []*delivery
 	if at, ok = c.Finish(f.now, units, delivery.Unbounded); !ok {
 		return at, false
 	}
-	units = max(0, units-jobs.weight) + momentary // the last job goes as soon as the windows have any room
+	units = max(0, units-jobs.Weight) + momentary // the last job goes as soon as the windows have any room
 	later := func(from time.Time, units, most float64) {
 		next, can := c.Finish(from, units, most)
 		if ok = ok && can; next.After(at) {

@@ -19,10 +19,10 @@ func campaign(id string, rate, weight int64, quotas ...*delivery.Quota) *deliver
 	}
 }
 
-func waiting(jobs float64, campaigns ...*delivery.Campaign) map[*delivery.Campaign]todo {
-	list := map[*delivery.Campaign]todo{}
+func waiting(jobs float64, campaigns ...*delivery.Campaign) map[*delivery.Campaign]Todo {
+	list := map[*delivery.Campaign]Todo{}
 	for _, c := range campaigns {
-		list[c] = todo{jobs, 1}
+		list[c] = Todo{Jobs: jobs, Weight: 1}
 	}
 	return list
 }
@@ -61,7 +61,7 @@ func TestForecast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newForecast(now, waiting(6000, append(tc.others, tc.campaign)...), tc.windows)
 			got := -1.0
-			if at, ok := f.done(tc.campaign, todo{6000, 1}); ok {
+			if at, ok := f.done(tc.campaign, Todo{Jobs: 6000, Weight: 1}); ok {
 				got = at.Sub(now).Seconds()
 			}
 			if math.Abs(got-tc.want) > 1 {
@@ -110,9 +110,9 @@ type situation struct {
 
 // play returns the forecast for the first campaign, how long it takes, and the longest span that it waits for.
 func (s *situation) play() (in, took float64, span time.Duration) {
-	waiting := map[*delivery.Campaign]todo{}
+	waiting := map[*delivery.Campaign]Todo{}
 	for _, one := range s.senders {
-		waiting[one.campaign] = todo{float64(one.jobs), s.weight}
+		waiting[one.campaign] = Todo{Jobs: float64(one.jobs), Weight: s.weight}
 	}
 	first := s.senders[0]
 	var seen []delivery.WindowState

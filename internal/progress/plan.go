@@ -24,27 +24,26 @@ type Leaves struct {
 	PerSecond float64 `json:"per_second" doc:"units, over long"`
 }
 
-// NewPlan plans one of the campaigns. left returns how many jobs of each are left, and their mean weight.
-func NewPlan(now time.Time, id string, all map[string]*delivery.Campaign, left func(*delivery.Campaign) (jobs, weight float64), windows []delivery.WindowState) *Plan {
-	c, waiting := *all[id], map[*delivery.Campaign]todo{}
+// NewPlan plans one of the campaigns. left returns what each has still to send.
+func NewPlan(now time.Time, id string, all map[string]*delivery.Campaign, left func(*delivery.Campaign) Todo, windows []delivery.WindowState) *Plan {
+	c, waiting := *all[id], map[*delivery.Campaign]Todo{}
 	for _, other := range all {
-		if jobs, weight := left(other); jobs > 0 && other.ID != id {
-			waiting[other] = todo{jobs, weight}
+		if todo := left(other); todo.Jobs > 0 && other.ID != id {
+			waiting[other] = todo
 		}
 	}
-	jobs, weight := left(&c)
-	own, free := todo{jobs, weight}, c.WithoutFinish()
+	own, free := left(&c), c.WithoutFinish()
 	waiting[free] = own
 	f := newForecast(now, waiting, windows)
-	p := &Plan{Jobs: int64(jobs), SendRate: c.Rate.PerSecond(), Quotas: []Leaves{}}
+	p := &Plan{Jobs: int64(own.Jobs), SendRate: c.Rate.PerSecond(), Quotas: []Leaves{}}
 	at, ok := f.done(free, own)
 	if !c.FinishBy.IsZero() {
 		p.FinishBy = &c.FinishBy
-		if jobs > 0 && c.Status == delivery.StatusActive && c.Invalid == "" {
+		if own.Jobs > 0 && c.Status == delivery.StatusActive && c.Invalid == "" {
 			p.Late = f.late(free, own, c.FinishBy)
 		}
 	}
-	if now.Before(c.FinishBy) && jobs > 0 {
+	if now.Before(c.FinishBy) && own.Jobs > 0 {
 		by := goal(c.FinishBy, now)
 		needed, _ := c.Needed(now, by, own.units())
 		if p.Needed = &needed; at.Before(by) {

@@ -66,11 +66,11 @@ func ParseRate(text string) (rate delivery.Rate, err error) {
 	return rate, nil
 }
 
-// left returns how many jobs of a campaign are left, and their mean weight.
-func (e *evidence) left(c *delivery.Campaign) (jobs, weight float64) {
+// left returns what a campaign has still to send.
+func (e *evidence) left(c *delivery.Campaign) progress.Todo {
 	board, left := e.fleet.Of(c), int64(0)
 	if row := e.rows[c.ID]; row != nil && c.ExpectedTotal > 0 {
 		left = c.ExpectedTotal - row.Progress.Settled()
 	}
-	return float64(max(board.Backlog.Total(), left)), max(1, board.Weight)
+	return progress.Todo{Jobs: float64(max(board.Backlog.Total(), left)), Weight: max(1, board.Weight), Due: board.Due}
 }
