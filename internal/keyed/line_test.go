@@ -1,7 +1,10 @@
 package keyed
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,4 +199,40 @@ func TestJobsComeTogether(t *testing.T) {
 			t.Errorf("%d jobs took %s, and came %d times in vain", n, took, asked.Load())
 		}
 	})
+}
+
+// TestJobsOfSeveralKeys: jobs that wait for two keys at once, any recipient with any tenant, take little longer than the busiest key alone does. None
+// waits for one key while another waits for the other.
+func TestJobsOfSeveralKeys(t *testing.T) {
+	for range 5 {
+		seed := rand.Uint64()
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		windowOf := func() delivery.Window { return window(1+rnd.Int64N(3), time.Duration(1+rnd.IntN(5))*time.Second) }
+		perRecipient, perTenant, recipients, tenants := windowOf(), windowOf(), 1+rnd.IntN(10), 1+rnd.IntN(10)
+		second := unlimited(delivery.Quota{ID: "tenants", Per: "tenant", Windows: []delivery.Window{perTenant}})
+		first := unlimited(delivery.Quota{Windows: []delivery.Window{perRecipient}})
+		bubbleOf(t, 1+rnd.IntN(2), first, []*delivery.Quota{&second}, func(t *testing.T, r *rig, _ []*luaredis.Server) {
+			var all sync.WaitGroup
+			begun, alone := time.Now(), map[string]time.Duration{} // how long the jobs of a key take
+			for range 100 {
+				to, tenant := fmt.Sprint("r", rnd.IntN(recipients)), fmt.Sprint("t", rnd.IntN(tenants))
+				alone[to] += perRecipient.Span / time.Duration(perRecipient.Limit)
+				alone[tenant] += perTenant.Span / time.Duration(perTenant.Limit)
+				late := time.Duration(rnd.Int64N(int64(30 * time.Millisecond)))
+				all.Go(func() {
+					j := job(to)
+					j.Headers = append(j.Headers, delivery.Header{Key: delivery.HeaderKey + "tenant", Value: []byte(tenant)})
+					r.reserve(j)
+					time.Sleep(max(0, time.Until(j.Due)) + late)
+					for res := r.send(j); res.Class != delivery.Delivered && time.Since(begun) < time.Hour; res = r.send(j) {
+						time.Sleep(res.RetryAfter + late/20)
+					}
+				})
+			}
+			all.Wait()
+			if took, least := time.Since(begun), slices.Max(slices.Collect(maps.Values(alone))); took > least*3/2+2*max(perRecipient.Span, perTenant.Span) {
+				t.Errorf("seed %d: 100 jobs of %d recipients %v and %d tenants %v took %s, those of one key %s", seed, recipients, perRecipient, tenants, perTenant, took, least)
+			}
+		})
+	}
 }
