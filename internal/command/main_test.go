@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,7 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		{"campaign create spring --ramp start=10,add=5,every=soon", "every must be a number of seconds"},
 		{"campaign create spring --active-hours always", "active_hours: "},
 		{"campaign create spring --active-hours 9:00-21:00", "not a time of the day"},
+		{"campaign create spring --active-hours mon-fry,09:00-21:00", "active_hours: "},
 		{"campaign create spring --time-zone MSK-3", "time_zone"},
 		{"quota", "needs one of list, show, set"},
 		{"quota set provider", "nothing to set"},
@@ -174,6 +176,9 @@ func TestBadArgumentsAreOneLineAndCode2(t *testing.T) {
 		}
 		if strings.Contains(stderr, "hunter2") {
 			t.Errorf("pacer %s shows a password: %s", c.args, stderr)
+		}
+		if parts := strings.Split(stderr, ": "); len(slices.Compact(slices.Clone(parts))) < len(parts) {
+			t.Errorf("pacer %s names a field twice: %s", c.args, stderr)
 		}
 	}
 }

@@ -25,9 +25,23 @@ var weekdays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 
 func dayNamed(name string) (index int, err error) {
 	if index = slices.Index(weekdays, name); index < 0 {
-		err = fmt.Errorf("active_hours: %q is not a day; use mon, tue, wed, thu, fri, sat or sun", Shorten(name))
+		err = fmt.Errorf("%q is not a day; use mon, tue, wed, thu, fri, sat or sun", Shorten(name))
 	}
 	return index, err
+}
+
+func (r *spanJSON) parse() (s delivery.HoursSpan, err error) {
+	for _, name := range r.Days {
+		i, err := dayNamed(name)
+		if err != nil {
+			return s, err
+		}
+		s.Days = append(s.Days, time.Weekday((i+1)%7)) // which begin with Sunday
+	}
+	if s.From, err = parseClock(r.From); err == nil {
+		s.To, err = parseClock(r.To)
+	}
+	return s, err
 }
 
 // DecodeHours reads campaigns.active_hours and avoid_minutes, which are of the zone; "" is none.
@@ -48,19 +62,9 @@ func DecodeHours(text, zone, avoid string) (*delivery.ActiveHours, error) {
 	}
 	spans := make([]delivery.HoursSpan, 0, len(raw))
 	for _, r := range raw {
-		var s delivery.HoursSpan
-		for _, name := range r.Days {
-			i, err := dayNamed(name)
-			if err != nil {
-				return nil, err
-			}
-			s.Days = append(s.Days, time.Weekday((i+1)%7)) // which begin with Sunday
-		}
-		if s.From, err = parseClock(r.From); err != nil {
-			return nil, err
-		}
-		if s.To, err = parseClock(r.To); err != nil {
-			return nil, err
+		s, err := r.parse()
+		if err != nil {
+			return nil, fmt.Errorf("active_hours: %w", err)
 		}
 		spans = append(spans, s)
 	}
@@ -88,7 +92,7 @@ func parseClock(text string) (int, error) {
 	h, hourErr := strconv.ParseUint(hour, 10, 8)
 	m, minuteErr := strconv.ParseUint(minute, 10, 8)
 	if !found || len(hour) != 2 || len(minute) != 2 || hourErr != nil || minuteErr != nil || m > 59 || h*60+m > 24*60 {
-		return 0, fmt.Errorf("active_hours: %q is not a time of the day such as 09:00", Shorten(text))
+		return 0, fmt.Errorf("%q is not a time of the day such as 09:00", Shorten(text))
 	}
 	return int(h*60 + m), nil
 }

@@ -130,14 +130,14 @@ func CheckWord(field, value string) error {
 // CheckWindows refuses windows that one quota cannot have.
 func CheckWindows(windows []delivery.Window) error {
 	if len(windows) > MaxWindows {
-		return fmt.Errorf("windows: at most %d per quota; leave out those that another one implies", MaxWindows)
+		return fmt.Errorf("at most %d windows per quota; leave out those that another one implies", MaxWindows)
 	}
 	for i, w := range windows {
 		if err := checkWindow(w); err != nil {
 			return fmt.Errorf("window %s: %w", notation.FormatWindow(w), err)
 		}
 		if slices.ContainsFunc(windows[:i], func(o delivery.Window) bool { return o.Span == w.Span }) {
-			return fmt.Errorf("windows: two windows of %s; keep the one with the lower limit", notation.FormatSpan(w.Span))
+			return fmt.Errorf("two windows of %s; keep the one with the lower limit", notation.FormatSpan(w.Span))
 		}
 	}
 	return nil
