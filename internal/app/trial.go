@@ -34,22 +34,20 @@ func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name str
 	if err != nil {
 		return nil, config.Usagef("sinks.%s.%s", name, err)
 	}
-	watched := &watchedSink{Sink: entry.Sink}
-	router := sink.New(sink.Options{
-		Sinks: map[string]sink.Entry{name: {Sink: watched, MaxInFlight: 1, KeepRejected: entry.KeepRejected}}, Logger: log, Registerer: prometheus.NewRegistry(),
-	})
+	router := sink.New(sink.Options{Sinks: map[string]sink.Entry{name: entry}, Logger: log, Registerer: prometheus.NewRegistry()})
 	running, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { _ = watched.Run(running) })
-	res := router.Deliver(ctx, name, job)
+	background.Go(func() { _ = router.Run(running) })
+	var shown sink.Exchange
+	res := router.Try(ctx, name, job, &shown)
 	stop()
 	background.Wait()
-	if err := watched.Close(); err != nil {
+	if err := router.Close(); err != nil {
 		return nil, err
 	}
 	v := &view.Tested{
 		Sink: name, Job: job.ID, Class: res.Class.String(), Status: res.Status, RetryAfter: res.RetryAfter.Seconds(), Detail: res.Detail,
-		Took: float64(res.Took.Microseconds()) / 1000, Request: watched.request, Answer: watched.answer,
+		Took: float64(res.Took.Microseconds()) / 1000, Request: shown.Request, Answer: shown.Answer,
 	}
 	if res.Class == delivery.Throttled || res.Class == delivery.Misconfigured {
 		v.Scope = [...]string{"sink", "destination", "campaign", "recipient"}[res.Scope]
@@ -58,18 +56,6 @@ func TrySink(ctx context.Context, cfg *config.Config, log *slog.Logger, name str
 		v.ProviderCode, v.ProviderMessageID = p.Code, p.MessageID
 	}
 	return v, nil
-}
-
-// watchedSink notes the request and the answer.
-type watchedSink struct {
-	sink.Sink
-	request, answer string
-}
-
-// Deliver implements sink.Sink.
-func (w *watchedSink) Deliver(ctx context.Context, job *delivery.Job) (res delivery.Result) {
-	res, w.request, w.answer = w.Try(ctx, job)
-	return res
 }
 
 // testDestination implements view.Sources.Test.

@@ -38,6 +38,8 @@ type (
 	Entry = base.Entry
 	// Host is what the daemon provides to its sinks.
 	Host = base.Host
+	// Exchange is a request and its answer as text.
+	Exchange = base.Exchange
 )
 
 // kinds are the types of sinks by name, one line each.

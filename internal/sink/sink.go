@@ -100,6 +100,11 @@ func (r *Router) names() []string { return slices.Sorted(maps.Keys(r.routes)) }
 // at most 200 bytes. If the sink does not exist or panics, the result is Temporary, so that the job is retried and in
 // the end becomes a dead letter.
 func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) delivery.Result {
+	return r.Try(ctx, sink, job, nil)
+}
+
+// Try is Deliver for somebody who watches: it also records the request and its answer.
+func (r *Router) Try(ctx context.Context, sink string, job *delivery.Job, shown *Exchange) delivery.Result {
 	rt, ok := r.routes[sink]
 	if !ok {
 		r.log.Error("a job was routed to a sink that is not configured", "sink", sink, "campaign", job.Campaign)
@@ -107,7 +112,7 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 	}
 	rt.inFlight.Inc()
 	begun := time.Now()
-	res := r.call(ctx, rt, job)
+	res := r.call(ctx, rt, job, shown)
 	res.Took = time.Since(begun)
 	rt.observe(ctx, res.Class, res.Took)
 	rt.inFlight.Dec()
@@ -129,7 +134,7 @@ func (r *Router) Deliver(ctx context.Context, sink string, job *delivery.Job) de
 
 // call calls the sink and turns a panic into a result. The recovered value is only logged, because a detail is written
 // to a dead letter, and the value may contain anything.
-func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res delivery.Result) {
+func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job, shown *Exchange) (res delivery.Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.log.Error("a sink panicked; this is a bug in pacer", "sink", rt.name, "campaign", job.Campaign,
@@ -137,7 +142,7 @@ func (r *Router) call(ctx context.Context, rt *route, job *delivery.Job) (res de
 			res = delivery.Result{Class: delivery.Temporary, Detail: "the sink panicked; the daemon's log says more"}
 		}
 	}()
-	res = rt.entry.Sink.Deliver(ctx, job)
+	res = rt.entry.Sink.Deliver(ctx, job, shown)
 	if int(res.Class) >= len(delivery.ResultClasses) {
 		panic(fmt.Sprintf("result class %d does not exist", uint8(res.Class)))
 	}

@@ -33,17 +33,16 @@ type fake struct {
 	closed  *int
 }
 
-func (f fake) Deliver(ctx context.Context, j *delivery.Job) delivery.Result { return f.deliver(ctx, j) }
+func (f fake) Deliver(ctx context.Context, j *delivery.Job, _ *base.Exchange) delivery.Result {
+	return f.deliver(ctx, j)
+}
+
 func (f fake) Run(ctx context.Context) error {
 	if f.run == nil {
 		<-ctx.Done()
 		return nil
 	}
 	return f.run(ctx)
-}
-
-func (f fake) Try(ctx context.Context, j *delivery.Job) (res delivery.Result, request, answer string) {
-	return f.deliver(ctx, j), "", ""
 }
 
 func (f fake) Check(context.Context) error { return nil }

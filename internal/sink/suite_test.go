@@ -261,7 +261,9 @@ func TestSuiteTry(t *testing.T) {
 	each(t, func(t *testing.T, p play) {
 		s := p.set(t, 20*time.Second, always(takes))
 		e, err := sink.Open(s.config, host)
-		res, request, answer := sinktest.Serve(t, e.Sink, err).Try(t.Context(), s.job("anna"))
+		var shown sink.Exchange
+		res := sinktest.Serve(t, e.Sink, err).Deliver(t.Context(), s.job("anna"), &shown)
+		request, answer := shown.Request, shown.Answer
 		if res.Class != delivery.Delivered || request == "" || answer == "" {
 			t.Errorf("%+v\n%s\n%s", res, request, answer)
 		}

@@ -62,9 +62,17 @@ func (t Certificates) Problems() []string {
 // Reader reads the files and secrets of one configuration. The first error stays: what is read after it is empty.
 type Reader struct {
 	secrets Secrets
-	digest  hash.Hash // of all that was read
-	err     error
+	*read
 }
+
+// read is what was read so far.
+type read struct {
+	digest hash.Hash // of all of it
+	err    error
+}
+
+// Of returns the Reader for a part of the configuration, which has secrets of its own.
+func (r *Reader) Of(part Secrets) *Reader { return &Reader{part, r.read} }
 
 // File returns the content of the file at path, the value of the key.
 func (r *Reader) File(key, path string) []byte {
@@ -147,7 +155,7 @@ func (r *Reader) note(content []byte) {
 
 // Read has build make a value of what it reads. The digest is that of all it has read. An error begins with the key.
 func Read[T any](secrets Secrets, build func(*Reader) T) (value T, digest string, err error) {
-	r := &Reader{secrets: secrets, digest: sha256.New()}
+	r := &Reader{secrets, &read{digest: sha256.New()}}
 	value = build(r)
 	return value, string(r.digest.Sum(nil)), r.err
 }

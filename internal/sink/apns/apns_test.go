@@ -68,7 +68,7 @@ func TestHeaders(t *testing.T) {
 	j := job("ab")
 	j.ExpiresAt = time.Unix(2_000_000_000, 0)
 	for range 2 {
-		if res := s.Deliver(t.Context(), j); res.Class != delivery.Delivered || res.Provider.MessageID != uuid.NewSHA1(space, []byte(j.ID)).String() {
+		if res := s.Deliver(t.Context(), j, nil); res.Class != delivery.Delivered || res.Provider.MessageID != uuid.NewSHA1(space, []byte(j.ID)).String() {
 			t.Fatalf("%+v", res)
 		}
 	}
@@ -206,7 +206,7 @@ func TestGoAway(t *testing.T) {
 			})
 			s := open(t, a, nil)
 			sinktest.Deliver(t, s, job("aa"), delivery.Delivered)
-			res := s.Deliver(t.Context(), job("ff"))
+			res := s.Deliver(t.Context(), job("ff"), nil)
 			if res.Class != tt.want || a.Received("ff") != tt.reads || s.Repeats.Load() != uint64(tt.reads-1) {
 				t.Errorf("%+v, read %d times, %d resent", res, a.Received("ff"), s.Repeats.Load())
 			}
@@ -230,9 +230,9 @@ func TestNoFreeConnection(t *testing.T) {
 	})
 	s := open(t, a, func(c *Config) { c.Connections, c.Timeout = 1, 3*time.Second })
 	first := make(chan delivery.Result, 1)
-	go func() { first <- s.Deliver(t.Context(), job("ff")) }()
+	go func() { first <- s.Deliver(t.Context(), job("ff"), nil) }()
 	<-asked
-	res := s.Deliver(t.Context(), job("aa"))
+	res := s.Deliver(t.Context(), job("aa"), nil)
 	if sent := res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "all connections were in use"); sent && len(first) == 0 {
 		t.Errorf("%+v", res)
 	}
@@ -269,10 +269,10 @@ func TestConnectionsThatEnd(t *testing.T) {
 			if reason == "silence" {
 				want = delivery.Temporary
 			}
-			if res := s.Deliver(t.Context(), job("aa")); res.Class != want {
+			if res := s.Deliver(t.Context(), job("aa"), nil); res.Class != want {
 				t.Errorf("%+v", res)
 			}
-			sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job("aa")).Class == delivery.Delivered })
+			sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job("aa"), nil).Class == delivery.Delivered })
 			if a.Connections() < 2 {
 				t.Error("it went on with the connection")
 			}
@@ -288,7 +288,7 @@ func TestNotANotification(t *testing.T) {
 	for device, kind := range map[string]string{"": "x", "hunter22": "x", "../ab": "x", "ab": strings.Repeat("hunter22", 20), "abc": "hunter22\n"} {
 		j := job(device)
 		j.Headers[1].Value = []byte(kind)
-		if res := s.Deliver(t.Context(), j); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") {
+		if res := s.Deliver(t.Context(), j, nil); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") {
 			t.Errorf("%q, %.10q: %+v", device, kind, res)
 		}
 	}

@@ -36,10 +36,8 @@ type Writer interface {
 // Sink is a configured sink. All methods are safe for concurrent use. Deliver may be called before Run.
 type Sink interface {
 	// Deliver delivers one job and returns the result. It returns soon after ctx is cancelled (with class Interrupted unless
-	// an answer was already there), and does not retain the job.
-	Deliver(ctx context.Context, job *delivery.Job) delivery.Result
-	// Try delivers a job as Deliver does, and returns the request and its answer as text.
-	Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string)
+	// an answer was already there), and does not retain the job. It records the request and its answer in shown, unless that is nil.
+	Deliver(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result
 	// Run does the background work until ctx is cancelled. An error means that the sink cannot work at all.
 	Run(ctx context.Context) error
 	// Check returns an error unless the destination can be reached. It delivers nothing.
@@ -108,10 +106,10 @@ type Dialect[P Parts] struct {
 	Secrets access.Secrets
 	// Build makes the parts, and reports errors to the Reader. Each error begins with the key. It opens no connection.
 	Build func(*access.Reader) P
-	// Attempt delivers a job, and notes what is sent and answered in shown, unless that is nil.
+	// Attempt is Deliver of the Sink.
 	Attempt func(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result
 	// Fetch gets an access token; nil if there are none.
-	Fetch func(ctx context.Context) (token.Token, error)
+	Fetch func(ctx context.Context, p P) (token.Token, error)
 	// Work is background work until ctx is cancelled; nil for none.
 	Work func(ctx context.Context)
 }
@@ -122,9 +120,8 @@ type Service[P Parts] struct {
 	Plain
 	Host
 	Tokens *token.Source // nil: no access token is needed
-	// Repeats counts the requests that were written once more, since the destination had certainly not processed them. Several Services may
-	// share one, which is set before Open.
-	Repeats *atomic.Uint64
+	// Repeats counts the requests that were written once more, since the destination had certainly not processed them.
+	Repeats atomic.Uint64
 	dialect Dialect[P]
 	current atomic.Pointer[reading[P]]
 	renewal sync.Mutex   // held while they are read again
@@ -143,16 +140,13 @@ const RereadEvery = 10 * time.Second
 // Open reads the files and secrets for the first time. It is called before anything else. An error begins with the key.
 func (s *Service[P]) Open(host Host, d Dialect[P]) error {
 	s.Host, s.dialect = host, d
-	if s.Repeats == nil {
-		s.Repeats = new(atomic.Uint64)
-	}
 	first, err := s.read()
 	if err != nil {
 		return err
 	}
 	s.current.Store(first)
 	if d.Fetch != nil {
-		s.Tokens = token.New(token.Options{Fetch: d.Fetch, Logger: host.Logger, Destination: s.Now().Where()})
+		s.Tokens = token.New(token.Options{Fetch: s.FetchToken, Logger: host.Logger, Destination: s.Now().Where()})
 	}
 	return nil
 }
@@ -166,39 +160,14 @@ func (s *Service[P]) read() (*reading[P], error) {
 func (s *Service[P]) Now() P { return s.current.Load().parts }
 
 // Deliver delivers the job and waits for the answer, at most for the configured timeout.
-func (s *Service[P]) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	return s.dialect.Attempt(ctx, job, nil)
-}
-
-// Try delivers a job as Deliver does, and returns the request and its answer as text.
-func (s *Service[P]) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	var shown Exchange
-	res = s.dialect.Attempt(ctx, job, &shown)
-	return res, shown.Request, shown.Answer
-}
-
-// WithToken makes a call with the access token, or returns what is known without one. Call and token together take at most the
-// timeout. A token that was refused is fetched anew.
-func (s *Service[P]) WithToken(
-	ctx context.Context, timeout time.Duration, call func(ctx context.Context, held *token.Current) delivery.Result, refused func(*delivery.Result) bool,
-) delivery.Result {
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	held, none := s.Tokens.Need(ctx, limited)
-	if none != nil {
-		return *none
-	}
-	res := call(limited, held)
-	if refused(&res) {
-		s.Tokens.Refused(held)
-	}
-	return res
+func (s *Service[P]) Deliver(ctx context.Context, job *delivery.Job, shown *Exchange) delivery.Result {
+	return s.dialect.Attempt(ctx, job, shown)
 }
 
 // Run does the background work until ctx is cancelled.
 func (s *Service[P]) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	if s.Fetches() {
+	if s.Tokens != nil {
 		work.Go(func() { s.Tokens.Run(ctx) })
 	}
 	if s.dialect.Work != nil {
@@ -233,14 +202,19 @@ func (s *Service[P]) Reread() (changed bool) {
 	s.current.Store(fresh)
 	s.Logger.Info("the certificates or secrets of a sink have changed; it uses the new ones", "destination", old.parts.Where())
 	old.parts.Close()
-	if s.Fetches() {
+	if s.Tokens != nil {
 		s.Tokens.Renew()
 	}
 	return true
 }
 
-// Fetches reports whether the service gets access tokens itself.
-func (s *Service[P]) Fetches() bool { return s.dialect.Fetch != nil }
+// FetchToken gets an access token; none if none is needed.
+func (s *Service[P]) FetchToken(ctx context.Context) (t token.Token, err error) {
+	if s.dialect.Fetch != nil {
+		t, err = s.dialect.Fetch(ctx, s.Now())
+	}
+	return t, err
+}
 
 // Instrument registers the counter of repeats.
 func (s *Service[P]) Instrument(reg prometheus.Registerer) {

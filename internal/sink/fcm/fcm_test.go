@@ -52,7 +52,7 @@ func TestRefusedToken(t *testing.T) {
 	t.Parallel()
 	f := sinktest.StartFCM(t, nil)
 	s := open(t, f, false)
-	deliver := func() delivery.Result { return s.Deliver(t.Context(), job(`{"token":"t"}`)) }
+	deliver := func() delivery.Result { return s.Deliver(t.Context(), job(`{"token":"t"}`), nil) }
 	if res := deliver(); res.Class != delivery.Delivered {
 		t.Errorf("%+v", res)
 	}

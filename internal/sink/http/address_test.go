@@ -43,7 +43,7 @@ func TestAddressOfTheJob(t *testing.T) {
 			{u.Scheme + `://127.0.0.{{ .Header "to" }}:` + u.Port(), "1", "/", base},
 		} {
 			s := newSink(t, c.template, allowed(t, srv))
-			if r := s.Deliver(t.Context(), toward(c.header)); r.Class != delivery.Delivered {
+			if r := s.Deliver(t.Context(), toward(c.header), nil); r.Class != delivery.Delivered {
 				t.Errorf("%s: %s: %+v", p, c.template, r)
 				continue
 			}
@@ -97,7 +97,7 @@ func TestDestinationInALongPayload(t *testing.T) {
 		if found, other := inJSON.destination(j), inHeader.destination(j); found != c.want || other != base {
 			t.Errorf("%s: the destination in the payload is %q, and in the header %q", name, found, other)
 		}
-		if r := inJSON.Deliver(t.Context(), j); r.Class != delivery.Delivered {
+		if r := inJSON.Deliver(t.Context(), j, nil); r.Class != delivery.Delivered {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -136,7 +136,7 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 		}
 		for s, j := range ways {
 			names := among(s, map[string][]string{c.name: {c.means}})
-			r := s.Deliver(t.Context(), j)
+			r := s.Deliver(t.Context(), j, nil)
 			if r.Class != delivery.Permanent || !strings.Contains(r.Detail, c.want) || strings.Contains(r.Detail, "hunter22") || len(names.Dialled()) > 0 {
 				t.Errorf("%s of %q: %+v, dialled %v", c.template, c.header, r, names.Dialled())
 			}
@@ -149,7 +149,7 @@ func TestAddressesThatTheGuardRefuses(t *testing.T) {
 	s := newSink(t, all)
 	names := among(s, map[string][]string{"rebinding.test": {"8.8.8.8", "127.0.0.1"}})
 	for _, want := range []delivery.Result{{Class: delivery.Unreachable, Scope: delivery.ScopeDestination}, {Class: delivery.Permanent}} {
-		r := s.Deliver(t.Context(), toward("https://rebinding.test/"))
+		r := s.Deliver(t.Context(), toward("https://rebinding.test/"), nil)
 		if r.Class != want.Class || r.Scope != want.Scope || !slices.Equal(names.Dialled(), []string{"8.8.8.8:443"}) {
 			t.Errorf("%+v, dialled %v", r, names.Dialled())
 		}
@@ -169,16 +169,16 @@ func TestProxyOfAGuardedSink(t *testing.T) {
 	t.Cleanup(proxy.Close)
 	own := func(c *Config) { c.Proxy = strings.Replace(proxy.URL, "://", "://u:hunter22@", 1) }
 	s := newSink(t, `{{ .Header "to" }}`, own)
-	r := s.Deliver(t.Context(), toward("https://hooks.invalid/"))
+	r := s.Deliver(t.Context(), toward("https://hooks.invalid/"), nil)
 	if at := asked.Load(); at == nil || *at != "hooks.invalid:443" || r.Class != delivery.Misconfigured || r.Scope != delivery.ScopeDestination {
 		t.Errorf("%+v, asked %v", r, at)
 	}
 	asked.Store(nil)
-	if r := s.Deliver(t.Context(), toward("https://10.0.0.1/")); r.Class != delivery.Permanent || asked.Load() != nil {
+	if r := s.Deliver(t.Context(), toward("https://10.0.0.1/"), nil); r.Class != delivery.Permanent || asked.Load() != nil {
 		t.Errorf("%+v, asked %v", r, asked.Load())
 	}
 	proxy.Close()
-	if r := s.Deliver(t.Context(), toward("https://hooks.invalid/")); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeSink || strings.Contains(r.Detail, "hunter22") {
+	if r := s.Deliver(t.Context(), toward("https://hooks.invalid/"), nil); r.Class != delivery.Unreachable || r.Scope != delivery.ScopeSink || strings.Contains(r.Detail, "hunter22") {
 		t.Errorf("without the proxy: %+v", r)
 	}
 }
@@ -187,7 +187,7 @@ func TestProxyOfAGuardedSink(t *testing.T) {
 func TestTokensOfAGuardedSink(t *testing.T) {
 	i := newIssuer(t)
 	s := i.sink(t, func(c *Config) { c.URL = `https://{{ .Header "to" }}.example.invalid/` })
-	if _, err := s.fetchToken(t.Context()); err != nil {
+	if _, err := s.Now().AccessToken(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

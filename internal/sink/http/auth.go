@@ -107,9 +107,9 @@ func (o *OAuth2) problems(p *base.Problems) {
 	}
 }
 
-// fetchToken gets an access token.
-func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
-	o := &s.Now().config.OAuth2
+// AccessToken gets an access token.
+func (c *Client) AccessToken(ctx context.Context) (token.Token, error) {
+	o := &c.config.OAuth2
 	r := httpcall.TokenRequest{
 		URL: o.TokenURL, Form: url.Values{"grant_type": {"client_credentials"}},
 		Key: "oauth2.token_url", Hint: "check oauth2.client_id and oauth2.client_secret",
@@ -126,5 +126,5 @@ func (s *Sink) fetchToken(ctx context.Context) (token.Token, error) {
 	} else {
 		r.User = url.UserPassword(url.QueryEscape(o.ClientID), url.QueryEscape(o.ClientSecret))
 	}
-	return s.Now().FetchToken(ctx, r)
+	return c.FetchToken(ctx, r)
 }

@@ -73,10 +73,10 @@ func TestOAuth2(t *testing.T) {
 	}
 	// A refused token is about the sink, and is fetched anew.
 	i.revoked.Store(1)
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || strings.Contains(r.Detail, "secret-token") {
+	if r := s.Deliver(t.Context(), job(), nil); r.Class != delivery.Misconfigured || strings.Contains(r.Detail, "secret-token") {
 		t.Errorf("%+v", r)
 	}
-	sinktest.Eventually(t, "another token", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+	sinktest.Eventually(t, "another token", func() bool { return s.Deliver(t.Context(), job(), nil).Class == delivery.Delivered })
 	if n := i.asked.Load(); n != 2 {
 		t.Errorf("asked %d times", n)
 	}
@@ -125,7 +125,7 @@ func TestTokenEndpointThatFails(t *testing.T) {
 					c.OAuth2.TokenURL = "http://127.0.0.1:1/token"
 				}
 			})
-			r := s.Deliver(t.Context(), job())
+			r := s.Deliver(t.Context(), job(), nil)
 			detail := strings.Replace(r.Detail, strings.TrimPrefix(i.url, "http://"), "HOST", 1)
 			if r.Class != tt.class || !strings.HasPrefix(detail, "oauth2.token_url: "+tt.want) || strings.Contains(r.Detail, "hunter22") {
 				t.Errorf("%+v", r)
@@ -134,7 +134,7 @@ func TestTokenEndpointThatFails(t *testing.T) {
 				t.Errorf("check: %v", err)
 			}
 			if i.answer.Store(nil); tt.answer != nil {
-				sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job()).Class == delivery.Delivered })
+				sinktest.Eventually(t, "healed", func() bool { return s.Deliver(t.Context(), job(), nil).Class == delivery.Delivered })
 			}
 		})
 	}
@@ -146,12 +146,12 @@ func TestNoTokenInTime(t *testing.T) {
 	hangs := func(http.ResponseWriter) { time.Sleep(300 * time.Millisecond) }
 	i.answer.Store(&hangs)
 	s := i.sink(t, func(c *Config) { c.Timeout = 20 * time.Millisecond })
-	if r := s.Deliver(t.Context(), job()); r.Class != delivery.Unreachable || r.Detail != "no access token in time" {
+	if r := s.Deliver(t.Context(), job(), nil); r.Class != delivery.Unreachable || r.Detail != "no access token in time" {
 		t.Errorf("%+v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r := s.Deliver(ctx, job()); r.Class != delivery.Interrupted {
+	if r := s.Deliver(ctx, job(), nil); r.Class != delivery.Interrupted {
 		t.Errorf("%+v", r)
 	}
 }
@@ -166,7 +166,7 @@ func TestTokenURLIsReadAgain(t *testing.T) {
 	})
 	at = after.url + "/token"
 	s.Reread()
-	if _, err := s.fetchToken(t.Context()); err != nil || before.asked.Load() != 0 || after.asked.Load() != 1 {
+	if _, err := s.Now().AccessToken(t.Context()); err != nil || before.asked.Load() != 0 || after.asked.Load() != 1 {
 		t.Errorf("%v, %d and %d were asked", err, before.asked.Load(), after.asked.Load())
 	}
 }

@@ -12,12 +12,14 @@ import (
 // and with TLS if the URL is https. It sends no request. Where addresses come from jobs or from rows, there is only a proxy to
 // connect to; see CheckRow and ReachRow.
 func (s *Sink) Check(ctx context.Context) error {
-	c := s.Now()
-	if s.Fetches() {
-		if _, err := s.fetchToken(ctx); err != nil {
-			return err
-		}
+	if _, err := s.FetchToken(ctx); err != nil {
+		return err
 	}
+	return s.Now().Check(ctx)
+}
+
+// Check connects to the destination, or to the proxy of destinations that are not known.
+func (c *Client) Check(ctx context.Context) error {
 	if c.reach != fixed {
 		return c.ConnectProxy(ctx)
 	}
@@ -51,7 +53,7 @@ func (s *Sink) ReachRow(ctx context.Context, row *delivery.Destination) error {
 	return c.Connect(ctx, c.target)
 }
 
-func (s *Sink) row(row *delivery.Destination) (*client, error) {
+func (s *Sink) row(row *delivery.Destination) (*Client, error) {
 	c, err := s.Now().to(row)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func TestRowsThatCannotBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.row.ID, c.row.URL = "shop-7", cmp.Or(c.row.URL, srv.URL)
 			x["shop-7"] = &c.row
-			r := s.Deliver(t.Context(), jobFor("shop-7"))
+			r := s.Deliver(t.Context(), jobFor("shop-7"), nil)
 			detail, refused := strings.CutPrefix(c.want, "url: ")
 			class, scope := delivery.Misconfigured, delivery.ScopeDestination
 			if refused {

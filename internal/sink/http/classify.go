@@ -17,7 +17,7 @@ import (
 //	101           misconfigured: it answers an upgrade that was not asked for
 //	410           of a row of pacer.destinations: it is gone for good, and no job is to blame
 //	other 4xx     permanent
-func (c *client) classify(a httpcall.Answer, now time.Time) delivery.Result {
+func (c *Client) classify(a httpcall.Answer, now time.Time) delivery.Result {
 	res := a.ByStatus(now)
 	switch {
 	case res.Class == delivery.Delivered:
@@ -35,7 +35,7 @@ func (c *client) classify(a httpcall.Answer, now time.Time) delivery.Result {
 const maxLocation = 120
 
 // statusDetail describes an answer by its status alone: the body may contain the payload or a credential.
-func (c *client) statusDetail(a httpcall.Answer) string {
+func (c *Client) statusDetail(a httpcall.Answer) string {
 	detail := "HTTP " + strconv.Itoa(a.Status)
 	if text := http.StatusText(a.Status); text != "" {
 		detail += " " + text

@@ -40,7 +40,7 @@ func TestClosedWhileIdle(t *testing.T) {
 				<-closed
 			}
 		}})
-		if r := s.Deliver(ctx, j); r.Class != delivery.Delivered {
+		if r := s.Deliver(ctx, j, nil); r.Class != delivery.Delivered {
 			t.Errorf("%+v", r)
 		}
 		if n := len(srv.Seen()); n != 2 || s.Repeats.Load() != 0 {
@@ -134,7 +134,7 @@ func TestProxy(t *testing.T) {
 		status = tt.status
 		s := newSink(t, tt.url, func(c *Config) { c.CAFile = srv.CAFile })
 		s.Now().Transport.Proxy = http.ProxyURL(at) // the environment's is read once, and never for 127.0.0.1
-		r := s.Deliver(t.Context(), job())
+		r := s.Deliver(t.Context(), job(), nil)
 		if r.Class != tt.class || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "hunter22") {
 			t.Errorf("%s, %d: %+v", tt.url, tt.status, r)
 		}
@@ -166,7 +166,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			j := job()
 			j.Payload = []byte(payload)
 			for i, want := range []delivery.ResultClass{delivery.Delivered, delivery.Temporary} {
-				if r := s.Deliver(t.Context(), j); r.Class != want {
+				if r := s.Deliver(t.Context(), j, nil); r.Class != want {
 					t.Errorf("%s: %s %d: %+v", p, method, i+1, r)
 				}
 			}

@@ -28,15 +28,15 @@ func newEndpoints() *lru.Cache[string, *endpoint] {
 // endpoint is what is made of a row. It never changes. A row that is changed is another row.
 type endpoint struct {
 	row    *delivery.Destination
-	common *client // of the sink
-	client *client // nil if the row cannot be used
+	common *Client // of the sink
+	client *Client // nil if the row cannot be used
 	fault  string  // why
 	refers bool    // to secrets that may change
 	readAt time.Time
 }
 
 // made returns what is made of a row for the sink, anew if the sink, the row or the secrets may have changed.
-func (s *Sink) made(common *client, row *delivery.Destination, now time.Time) *endpoint {
+func (s *Sink) made(common *Client, row *delivery.Destination, now time.Time) *endpoint {
 	known, _ := s.endpoints.Get(row.ID)
 	same := known != nil && known.row == row && known.common == common
 	if same && (!known.refers || now.Sub(known.readAt) < base.RereadEvery) {
@@ -53,7 +53,7 @@ func (s *Sink) made(common *client, row *delivery.Destination, now time.Time) *e
 }
 
 // newEndpoint makes the client of a row: that of the sink, with the address, the headers and the secrets of the row.
-func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endpoint {
+func newEndpoint(common *Client, row *delivery.Destination, now time.Time) *endpoint {
 	e := &endpoint{row: row, common: common, readAt: now}
 	e.refers = len(row.Secrets) > 0 || slices.ContainsFunc(row.Headers, func(h delivery.DestinationHeader) bool { return isReference(h.Value) })
 	var err error
@@ -64,7 +64,7 @@ func newEndpoint(common *client, row *delivery.Destination, now time.Time) *endp
 }
 
 // to returns the client for a row. An error begins with the column: the settings are wrong, and no job is to blame.
-func (c *client) to(row *delivery.Destination) (*client, error) {
+func (c *Client) to(row *delivery.Destination) (*Client, error) {
 	cfg := c.config
 	target, err := url.Parse(row.URL)
 	if err != nil || target.Host == "" || target.Fragment != "" {
@@ -104,8 +104,8 @@ func (c *client) to(row *delivery.Destination) (*client, error) {
 
 // endpoint returns the client for the destination that a job names. Without one, the result says what is wrong, and that no job
 // is to blame: jobs whose destination is not known, or disabled, do not get here but for a moment.
-func (s *Sink) endpoint(common *client, job *delivery.Job) (*client, *delivery.Result) {
-	wait := func(class delivery.ResultClass, detail string) (*client, *delivery.Result) {
+func (s *Sink) endpoint(common *Client, job *delivery.Job) (*Client, *delivery.Result) {
+	wait := func(class delivery.ResultClass, detail string) (*Client, *delivery.Result) {
 		return nil, &delivery.Result{Class: class, Scope: delivery.ScopeDestination, Detail: detail}
 	}
 	var row *delivery.Destination

@@ -63,7 +63,7 @@ func TestDestinationsOfTheTable(t *testing.T) {
 	})
 	send := func(id string) *sinktest.Call {
 		t.Helper()
-		if r := s.Deliver(t.Context(), jobFor(id)); r.Class != delivery.Delivered {
+		if r := s.Deliver(t.Context(), jobFor(id), nil); r.Class != delivery.Delivered {
 			t.Fatalf("%s: %+v", id, r)
 		}
 		return <-calls
@@ -99,7 +99,7 @@ func TestJobsWithoutADestination(t *testing.T) {
 		"unknown":  "there is no destination unknown",
 		"disabled": "the destination is disabled: by hand",
 	} {
-		if r := s.Deliver(t.Context(), jobFor(id)); r != (delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeDestination, Detail: want}) {
+		if r := s.Deliver(t.Context(), jobFor(id), nil); r != (delivery.Result{Class: delivery.Unreachable, Scope: delivery.ScopeDestination, Detail: want}) {
 			t.Errorf("%s: %+v", id, r)
 		}
 	}
@@ -166,8 +166,8 @@ func TestAnswersOfDestinations(t *testing.T) {
 				c.Classes = map[string]string{strconv.Itoa(tt.status): tt.own}
 			}
 		}
-		byRow := tableSink(t, table{"shop-7": {URL: srv.URL}}, srv, own).Deliver(t.Context(), jobFor("shop-7"))
-		byJob := newSink(t, `{{ .Header "to" }}`, allowed(t, srv), own).Deliver(t.Context(), toward(srv.URL))
+		byRow := tableSink(t, table{"shop-7": {URL: srv.URL}}, srv, own).Deliver(t.Context(), jobFor("shop-7"), nil)
+		byJob := newSink(t, `{{ .Header "to" }}`, allowed(t, srv), own).Deliver(t.Context(), toward(srv.URL), nil)
 		for of, got := range map[string]struct {
 			res  delivery.Result
 			want delivery.ResultClass

@@ -43,7 +43,7 @@ func (c *Config) eventProblems(p *base.Problems) {
 }
 
 // event makes the request that of a CloudEvent. A record that has an event in its value is sent as it is.
-func (c *client) event(r *httpcall.Request, job *delivery.Job) error {
+func (c *Client) event(r *httpcall.Request, job *delivery.Job) error {
 	media, _, _ := mime.ParseMediaType(job.ContentType)
 	if media == structuredType {
 		return nil

@@ -10,9 +10,33 @@ import (
 	"github.com/pacer/pacer/internal/sink/httpcall"
 )
 
-// build makes the client of the configuration with its secrets as they are now, and of the files that it names.
-func (s *Sink) build(r *access.Reader) *client {
-	c := *s.config
+// Open makes the clients of configurations with their secrets as they are now, and of the files that they name. Their connections are the same,
+// as the first configuration says.
+func Open(r *access.Reader, o httpcall.Options, configs ...*Config) []*Client {
+	clients := make([]*Client, len(configs))
+	for i, cfg := range configs {
+		current := cfg.read(r.Of(cfg.Secrets))
+		m, p := current.compile()
+		if len(p) > 0 {
+			r.Fail(errors.New(p[0]))
+			return clients
+		}
+		var hidden []string
+		clients[i], hidden = newClient(current, m)
+		o.Secrets = append(o.Secrets, hidden...)
+	}
+	c := clients[0].config
+	o.URL, o.Guard, o.TLS = clients[0].target.String(), clients[0].guard, r.TLS("", c.Certificates)
+	o.MaxInFlight, o.Timeout, o.MaxConnAge, o.Proxy = c.MaxInFlight, c.Timeout, c.MaxConnAge, c.Proxy
+	shared, _ := httpcall.New(o) // an error is about the URLs, which compile has looked at
+	for _, c := range clients {
+		c.Client = shared
+	}
+	return clients
+}
+
+// read returns the configuration with its secrets as they are now.
+func (c Config) read(r *access.Reader) *Config {
 	c.Headers, c.Sign.Secrets = maps.Clone(c.Headers), slices.Clone(c.Sign.Secrets)
 	for _, secret := range []struct {
 		key string
@@ -29,10 +53,5 @@ func (s *Sink) build(r *access.Reader) *client {
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		c.Headers[name] = r.Secret("headers."+name, c.Headers[name])
 	}
-	m, p := c.compile()
-	if len(p) > 0 {
-		r.Fail(errors.New(p[0]))
-		return nil
-	}
-	return newClient(&c, m, r.TLS("", c.Certificates), httpcall.Options{Version: s.Version, Resent: s.Repeats})
+	return &c
 }

@@ -36,7 +36,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			put(t, "", ca, read(t, otherCA))
 			pair(t, unknown, certFile, keyFile)
 			s := newSink(t, srv.URL, func(c *Config) { c.CAFile, c.CertFile, c.KeyFile = ca, certFile, keyFile })
-			if r := s.Deliver(t.Context(), job()); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
+			if r := s.Deliver(t.Context(), job(), nil); r.Class != delivery.Misconfigured || !strings.Contains(r.Detail, "certificate") {
 				t.Errorf("another authority: %+v", r)
 			}
 			if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
@@ -80,7 +80,7 @@ func pool(t *testing.T, file string) *x509.CertPool {
 func refused(t *testing.T, s *Sink) {
 	t.Helper()
 	for range 500 {
-		switch r := s.Deliver(t.Context(), job()); r.Class {
+		switch r := s.Deliver(t.Context(), job(), nil); r.Class {
 		case delivery.Misconfigured:
 			return
 		case delivery.Temporary, delivery.Unreachable:

@@ -8,51 +8,51 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/rule"
 	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // Sink POSTs each job and classifies the answer (see classify). It is safe for concurrent use.
 type Sink struct {
-	base.Service[*client] // replaced when a file that the configuration names changes
+	base.Service[*Client] // replaced when a file that the configuration names changes
 	config                *Config
 	endpoints             *lru.Cache[string, *endpoint] // of rows that it has sent to lately
 }
 
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
-func New(c *Config, host base.Host) (*Sink, error) { return NewLike(nil, c, host) }
-
-// NewLike makes a Sink that shares the access token, and the counter of repeats, of another one with the same credentials.
-func NewLike(like *Sink, c *Config, host base.Host) (*Sink, error) {
+func New(c *Config, host base.Host) (*Sink, error) {
 	s := &Sink{config: c, endpoints: newEndpoints()}
-	d := base.Dialect[*client]{Secrets: c.Secrets, Build: s.build}
-	d.Attempt = func(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-		res, _ := s.Ask(ctx, job, nil, shown)
-		return res
-	}
-	if like != nil {
-		s.Tokens, s.Repeats = like.Tokens, like.Repeats
-	} else if c.OAuth2.TokenURL != "" {
-		d.Fetch = s.fetchToken
+	d := base.Dialect[*Client]{Secrets: c.Secrets, Attempt: s.attempt, Build: func(r *access.Reader) *Client {
+		return Open(r, httpcall.Options{Version: s.Version, Resent: &s.Repeats}, c)[0]
+	}}
+	if c.OAuth2.TokenURL != "" {
+		d.Fetch = func(ctx context.Context, c *Client) (token.Token, error) { return c.AccessToken(ctx) }
 	}
 	return s, s.Open(host, d)
 }
 
-// Ask is Deliver for a sink that makes several requests for one job, this one among them. Expressions see what the others have found
-// out in vars. It also returns the answer, nil if there is none that was read whole. The exchange is noted in shown, unless that is nil.
-func (s *Sink) Ask(ctx context.Context, job *delivery.Job, vars map[string]any, shown *base.Exchange) (res delivery.Result, answer *rule.Answer) {
+func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
 	c := s.Now()
 	if c.reach == byTable {
 		var none *delivery.Result
 		if c, none = s.endpoint(c, job); none != nil {
-			return *none, nil
+			return *none
 		}
 	}
-	if s.Tokens == nil {
-		return c.deliver(ctx, job, nil, vars, shown)
-	}
-	res = s.WithToken(ctx, s.config.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
+	res, _ := c.Ask(ctx, s.Tokens, job, nil, shown)
+	return res
+}
+
+// Ask sends the request of a job, with an access token if there are some. Where it is one of several requests for the job, expressions see in
+// vars what the others have found out. It also returns the answer, nil if there is none that was read whole. The exchange is noted in shown,
+// unless that is nil.
+func (c *Client) Ask(
+	ctx context.Context, tokens *token.Source, job *delivery.Job, vars map[string]any, shown *base.Exchange,
+) (res delivery.Result, answer *rule.Answer) {
+	res = tokens.Call(ctx, c.config.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
 		res, answer = c.deliver(ctx, job, held, vars, shown)
 		return res
 	}, func(res *delivery.Result) bool {
@@ -62,7 +62,7 @@ func (s *Sink) Ask(ctx context.Context, job *delivery.Job, vars map[string]any, 
 }
 
 // deliver sends the job.
-func (c *client) deliver(
+func (c *Client) deliver(
 	ctx context.Context, job *delivery.Job, held *token.Current, vars map[string]any, shown *base.Exchange,
 ) (res delivery.Result, answer *rule.Answer) {
 	r, err := c.request(job, held)

@@ -117,7 +117,7 @@ func TestAnswers(t *testing.T) {
 					want.By = delivery.ByNobody
 				}
 			}
-			r := newSink(t, url).Deliver(t.Context(), job())
+			r := newSink(t, url).Deliver(t.Context(), job(), nil)
 			detail := r.Detail
 			if r.Detail = ""; r != want || (detail == "") != (tt.class == delivery.Delivered) {
 				t.Errorf("%d, %q: %+v, %q, want %+v", status, tt.retryAfter, r, detail, want)
@@ -140,7 +140,7 @@ func TestNoAnswer(t *testing.T) {
 		url + "/until-the-end-of-all-calls-of-a-job": {delivery.Temporary, "within"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		if r := newSink(t, address).Deliver(ctx, job()); r.Class != want.class || !strings.Contains(r.Detail, want.detail) {
+		if r := newSink(t, address).Deliver(ctx, job(), nil); r.Class != want.class || !strings.Contains(r.Detail, want.detail) {
 			t.Errorf("%s: %+v", address, r)
 		}
 		cancel()
@@ -168,7 +168,7 @@ func TestHeadersThatTheDestinationDoesNotTake(t *testing.T) {
 			}
 			j := job()
 			j.Payload = bytes.Repeat([]byte{'x'}, size)
-			if r := s.Deliver(t.Context(), j); r.Class != want {
+			if r := s.Deliver(t.Context(), j, nil); r.Class != want {
 				t.Errorf("HTTP/2: %t, %d bytes: %+v, want %s", h2, size, r, want)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // resultOf returns the result for an answer by the sink's own rules, or by its status where they say nothing of it. Where they
 // look at the body, the call has not ended before all of it is there: the status alone does not say what became of the job.
 // It also returns the answer as rules see it, nil if none does.
-func (c *client) resultOf(a httpcall.Answer, vars map[string]any) (res delivery.Result, seen *rule.Answer) {
+func (c *Client) resultOf(a httpcall.Answer, vars map[string]any) (res delivery.Result, seen *rule.Answer) {
 	now := time.Now()
 	if c.rules == nil {
 		return c.classify(a, now), nil
@@ -46,7 +46,7 @@ func (c *client) resultOf(a httpcall.Answer, vars map[string]any) (res delivery.
 }
 
 // apply returns the result for an answer that a rule has classified.
-func (c *client) apply(v rule.Verdict, a httpcall.Answer, now time.Time) delivery.Result {
+func (c *Client) apply(v rule.Verdict, a httpcall.Answer, now time.Time) delivery.Result {
 	res := a.As(v.Class, now)
 	if res.Scope = v.Scope; v.Class == delivery.Delivered {
 		return res

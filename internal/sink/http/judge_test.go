@@ -54,7 +54,7 @@ func TestJudgedAnswers(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d %.30s", tt.status, strings.TrimSpace(tt.body)), func(t *testing.T) {
 			url := says(t, tt.status, tt.body, "Retry-After", tt.header)
-			r := newSink(t, url, judging).Deliver(t.Context(), job())
+			r := newSink(t, url, judging).Deliver(t.Context(), job(), nil)
 			code, id := "", ""
 			if r.Provider != nil {
 				code, id = r.Provider.Code, r.Provider.MessageID
@@ -83,7 +83,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 				c.Hang()
 			})
 			s := newSink(t, srv.URL, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, 2*time.Second })
-			r := s.Deliver(t.Context(), job())
+			r := s.Deliver(t.Context(), job(), nil)
 			if r.Class != delivery.Temporary || r.By != delivery.ByNobody || r.Status != 200 || !strings.Contains(r.Detail, "did not come") {
 				t.Fatalf("%+v", r) // such as that of a machine where no answer begins in time
 			}
@@ -91,7 +91,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { <-begun; time.AfterFunc(50*time.Millisecond, cancel) }() // when the answer has most likely begun here, too
 			s = newSink(t, srv.URL, judging, func(c *Config) { c.CAFile, c.Timeout = srv.CAFile, time.Minute })
-			if r := s.Deliver(ctx, job()); r.Class != delivery.Interrupted {
+			if r := s.Deliver(ctx, job(), nil); r.Class != delivery.Interrupted {
 				t.Errorf("cancelled: %+v", r)
 			}
 		})
@@ -131,7 +131,7 @@ func TestTheBeginningOfAFailureIsKept(t *testing.T) {
 					c.Headers, c.Classes = map[string]string{"x-key": "hunter2222", "authorization": "Bearer tok-12345678"}, classes
 				})
 				begun := time.Now()
-				res := s.Deliver(t.Context(), job())
+				res := s.Deliver(t.Context(), job(), nil)
 				if took := time.Since(begun); (res.Class == delivery.Delivered) != (tc.status == 200) || took > 20*time.Second {
 					t.Fatalf("%+v after %s", res, took)
 				}

@@ -114,7 +114,7 @@ func TestMisbehavingDestinations(t *testing.T) {
 					c.Rules = map[string]string{"rejected": `body.error == "x"`}
 				}
 			})
-			r := s.Deliver(t.Context(), job())
+			r := s.Deliver(t.Context(), job(), nil)
 			if r.Class != tt.class || r.Status != tt.status || r.RetryAfter != tt.wait || !strings.Contains(r.Detail, tt.detail) || strings.Contains(r.Detail, "swordfish") {
 				t.Errorf("%+v, want %s, %d, %s with %q", r, tt.class, tt.status, tt.wait, tt.detail)
 			}
@@ -136,7 +136,7 @@ func TestADestinationThatSpeaksFirst(t *testing.T) {
 	})
 	s := newSink(t, "http://"+at)
 	for range 100 {
-		r := s.Deliver(t.Context(), job())
+		r := s.Deliver(t.Context(), job(), nil)
 		closed := strings.Contains(r.Detail, "use of closed network connection") // by net/http, which has read the greeting
 		if r.Class != delivery.Temporary && r.Class != delivery.Unreachable || !closed && !strings.HasPrefix(r.Detail, at+" answered something that is not HTTP") {
 			t.Fatalf("%+v", r)

@@ -2,7 +2,6 @@ package http
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/url"
@@ -39,8 +38,8 @@ const (
 	headersOfEveryJob = 6
 )
 
-// client is what a Sink makes of its configuration and of the files that it names. It never changes.
-type client struct {
+// Client is what is made of a configuration, and of the secrets and files that it names. It never changes.
+type Client struct {
 	*httpcall.Client
 	compiled
 	config  *Config // with the secrets as they are now
@@ -56,12 +55,12 @@ type field struct {
 	values []string
 }
 
-// newClient makes a client of a valid configuration. It notes the secrets as it comes by them.
-func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) *client {
+// newClient makes a client of a valid configuration, without connections, and returns the secrets in it.
+func newClient(cfg *Config, m compiled) (c *Client, hidden []string) {
 	address, _ := cfg.sample()
 	target, _ := url.Parse(address) // which is one
-	c := &client{config: cfg, compiled: m, reach: cfg.reach(), target: target}
-	hidden := append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)
+	c = &Client{config: cfg, compiled: m, reach: cfg.reach(), target: target}
+	hidden = append(slices.Clone(cfg.Sign.Secrets), cfg.OAuth2.ClientSecret)
 	if c.form != nil {
 		for _, text := range c.form.texts() {
 			hidden = append(hidden, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" =&", c) })...)
@@ -88,14 +87,11 @@ func newClient(cfg *Config, m compiled, secure *tls.Config, o httpcall.Options) 
 			hidden = append(append(hidden, strings.Fields(value)...), value)
 		}
 	}
-	o.URL, o.Guard, o.Secrets, o.TLS = target.String(), m.guard, hidden, secure
-	o.MaxInFlight, o.Timeout, o.MaxConnAge, o.Proxy = cfg.MaxInFlight, cfg.Timeout, cfg.MaxConnAge, cfg.Proxy
-	c.Client, _ = httpcall.New(o) // an error is about the URLs, which compile has looked at
-	return c
+	return c, hidden
 }
 
 // setFixed sets a header that is sent with every request.
-func (c *client) setFixed(name, value string) {
+func (c *Client) setFixed(name, value string) {
 	name = spelling(name)
 	f := field{name, []string{value}}
 	if i := slices.IndexFunc(c.fixed, func(o field) bool { return o.name == name }); i >= 0 {
@@ -117,7 +113,7 @@ func spelling(name string) string {
 // request makes the job's request, with one array for all values of its headers, so that a delivery makes few allocations. For a job
 // whose metadata cannot be written as headers it returns an error: the job can never be delivered, and net/http's own error would look like
 // a failure to connect. That error, and all others, are about the job, now and ever.
-func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, err error) {
+func (c *Client) request(job *delivery.Job, held *token.Current) (r httpcall.Request, err error) {
 	contentType := cmp.Or(job.ContentType, defaultContentType)
 	if !httpguts.ValidHeaderFieldValue(contentType) || len(contentType) > httpcall.MaxHeaderBytes {
 		return r, errors.New("content-type cannot be sent as an HTTP header: it has control characters or is too long")
@@ -183,7 +179,7 @@ func (c *client) request(job *delivery.Job, held *token.Current) (r httpcall.Req
 }
 
 // hides reports whether the value of a header is that of a setting.
-func (c *client) hides(name string) bool {
+func (c *Client) hides(name string) bool {
 	if name == keyUserAgent || name == keyContentType {
 		return false
 	}

@@ -132,7 +132,7 @@ func TestRequests(t *testing.T) {
 	for name, tt := range requests {
 		t.Run(name, func(t *testing.T) {
 			s := newSink(t, url, tt.change)
-			if r := s.Deliver(t.Context(), tt.job); r != (delivery.Result{Class: delivery.Delivered, Status: 200}) {
+			if r := s.Deliver(t.Context(), tt.job, nil); r != (delivery.Result{Class: delivery.Delivered, Status: 200}) {
 				t.Fatalf("%+v", r)
 			}
 			if last.line != tt.line || last.body != tt.body || last.length != int64(len(tt.body)) {
@@ -182,7 +182,7 @@ func TestJobsThatCanNeverBeSent(t *testing.T) {
 		"no JSON":             {events("structured"), event(typeJSON, "{"), "cloudevents: the payload is not JSON, which its"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r := newSink(t, url, tt.change).Deliver(t.Context(), tt.job); r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, tt.want) || last.line != "" {
+			if r := newSink(t, url, tt.change).Deliver(t.Context(), tt.job, nil); r.Class != delivery.Permanent || !strings.HasPrefix(r.Detail, tt.want) || last.line != "" {
 				t.Errorf("%+v after %q", r, last.line)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/sinktest"
 )
 
@@ -49,7 +50,9 @@ func TestNoSecretIsTold(t *testing.T) {
 	} {
 		j := jobFor("shop-7")
 		j.Headers = toward(srv.URL + "/services/swordfish-of-a-subscriber?token=swordfish-16").Headers
-		res, request, answer := s.Try(t.Context(), j)
+		var shown base.Exchange
+		res := s.Deliver(t.Context(), j, &shown)
+		request, answer := shown.Request, shown.Answer
 		text := fmt.Sprintf("%s %+v", res.Detail, res.Provider)
 		if name != "an address of a job" { // which a trial shows
 			text += request + answer
@@ -70,7 +73,7 @@ func TestRedirectNamesTheRemedy(t *testing.T) {
 	srv := sinktest.Start(t, sinktest.Plain, sinktest.Options{}, func(c *sinktest.Call) {
 		c.Answer(308, "Location", "https://u:hunter22@new.example/x?token=hunter22")
 	})
-	r := newSink(t, srv.URL).Deliver(t.Context(), job())
+	r := newSink(t, srv.URL).Deliver(t.Context(), job(), nil)
 	if len(srv.Seen()) != 1 || r.Class != delivery.Misconfigured ||
 		!strings.HasSuffix(r.Detail, "set the sink's url to where it moved: https://new.example/x") {
 		t.Errorf("%d calls, %+v", len(srv.Seen()), r)

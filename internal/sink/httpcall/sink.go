@@ -52,12 +52,9 @@ type Sink[P Parts] struct {
 // NewSink makes a Sink. It reads the files that the configuration names and opens no connection.
 func NewSink[P Parts](host base.Host, d Dialect[P]) (*Sink[P], error) {
 	s := &Sink[P]{dialect: d}
-	of := base.Dialect[P]{Secrets: d.Limits.Secrets, Attempt: s.attempt}
+	of := base.Dialect[P]{Secrets: d.Limits.Secrets, Attempt: s.attempt, Fetch: d.Fetch}
 	of.Build = func(r *access.Reader) P {
-		return d.Build(r, Options{Version: s.Version, MaxInFlight: d.Limits.MaxInFlight, Timeout: d.Limits.Timeout, Resent: s.Repeats})
-	}
-	if d.Fetch != nil {
-		of.Fetch = func(ctx context.Context) (token.Token, error) { return d.Fetch(ctx, s.Now()) }
+		return d.Build(r, Options{Version: s.Version, MaxInFlight: d.Limits.MaxInFlight, Timeout: d.Limits.Timeout, Resent: &s.Repeats})
 	}
 	return s, s.Open(host, of)
 }
@@ -69,11 +66,10 @@ func (s *Sink[P]) attempt(ctx context.Context, job *delivery.Job, shown *base.Ex
 		return unsent(err)
 	}
 	r.Shown = shown
-	if !s.Fetches() {
-		return s.ask(ctx, p, job, r)
-	}
-	return s.WithToken(ctx, s.dialect.Limits.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
-		r.set(keyAuthorization, held.Header)
+	return s.Tokens.Call(ctx, s.dialect.Limits.Timeout, func(ctx context.Context, held *token.Current) delivery.Result {
+		if held != nil {
+			r.set(keyAuthorization, held.Header)
+		}
 		return s.ask(ctx, p, job, r)
 	}, s.dialect.Refuses)
 }
@@ -102,11 +98,9 @@ func (s *Sink[P]) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.Fetches() {
-		fresh, err := s.dialect.Fetch(ctx, p)
-		if err != nil {
-			return err
-		}
+	if fresh, err := s.FetchToken(ctx); err != nil {
+		return err
+	} else if fresh.Value != "" {
 		r.set(keyAuthorization, []string{"Bearer " + fresh.Value})
 	}
 	res := s.ask(ctx, p, nil, r)

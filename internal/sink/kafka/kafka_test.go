@@ -61,7 +61,7 @@ func TestRecord(t *testing.T) {
 			j := job(name)
 			j.Key, j.ContentType, j.TraceParent = []byte("user-7"), "text/x", "00-1-2-01"
 			j.Headers = []delivery.Header{{Key: "tenant", Value: []byte("acme")}, {Key: "ce_id", Value: []byte("e1")}, {Key: "tenant", Value: []byte("b")}}
-			if res := s.Deliver(t.Context(), j); res != (delivery.Result{Class: delivery.Delivered}) {
+			if res := s.Deliver(t.Context(), j, nil); res != (delivery.Result{Class: delivery.Delivered}) {
 				t.Fatalf("%+v", res)
 			}
 			seen := b.Seen()
@@ -80,7 +80,7 @@ func TestRecord(t *testing.T) {
 		})
 	}
 	s := open(t, b, func(c *Config) { c.Key = `{{ .JSON.user }}` })
-	if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "key") {
+	if res := s.Deliver(t.Context(), job("x"), nil); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "key") {
 		t.Errorf("a key that cannot be made: %+v", res)
 	}
 }
@@ -117,7 +117,7 @@ func TestClasses(t *testing.T) {
 			s := open(t, b, nil)
 			before := b.Kept(topic)
 			how.Store(&sinktest.Treatment{Code: tt.code})
-			res := s.Deliver(t.Context(), job("x"))
+			res := s.Deliver(t.Context(), job("x"), nil)
 			if res.Class != tt.want || (res.Provider == nil) != (tt.code == 0) || (res.Detail == "") != (tt.code == 0) {
 				t.Errorf("%+v, want %s", res, tt.want)
 			}
@@ -128,7 +128,7 @@ func TestClasses(t *testing.T) {
 				t.Errorf("%d were written", got)
 			}
 			how.Store(&sinktest.Treatment{})
-			if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered {
+			if res := s.Deliver(t.Context(), job("x"), nil); res.Class != delivery.Delivered {
 				t.Errorf("afterwards: %+v", res)
 			}
 		})
@@ -198,12 +198,12 @@ func TestLeaderThatHasMoved(t *testing.T) {
 	})
 	s := open(t, b, nil)
 	refusals.Store(3)
-	if res := s.Deliver(t.Context(), job("x")); res.Class != delivery.Delivered || b.Kept(topic) != 1 || s.Repeats.Load() != 3 {
+	if res := s.Deliver(t.Context(), job("x"), nil); res.Class != delivery.Delivered || b.Kept(topic) != 1 || s.Repeats.Load() != 3 {
 		t.Errorf("%+v, %d kept, %d resent", res, b.Kept(topic), s.Repeats.Load())
 	}
 	refusals.Store(1 << 20)
 	s = open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
-	if res := s.Deliver(t.Context(), job("y")); res.Class != delivery.Unreachable || b.Kept(topic) != 1 {
+	if res := s.Deliver(t.Context(), job("y"), nil); res.Class != delivery.Unreachable || b.Kept(topic) != 1 {
 		t.Errorf("%+v, %d kept", res, b.Kept(topic))
 	}
 }
@@ -249,12 +249,12 @@ func TestABrokerThatHangs(t *testing.T) {
 	s, second, to := twoBrokers(t)
 	second.Store(&sinktest.Treatment{Hang: true})
 	stuck := make(chan delivery.Result, 1)
-	go func() { stuck <- s.Deliver(t.Context(), to(1)) }()
+	go func() { stuck <- s.Deliver(t.Context(), to(1), nil) }()
 	for len(stuck) == 0 {
-		if res := s.Deliver(t.Context(), to(0)); res.Class != delivery.Delivered {
+		if res := s.Deliver(t.Context(), to(0), nil); res.Class != delivery.Delivered {
 			t.Fatalf("the other broker's: %+v", res)
 		}
-		if res := s.Deliver(t.Context(), job("without a key")); res.Class != delivery.Delivered && len(stuck) == 0 {
+		if res := s.Deliver(t.Context(), job("without a key"), nil); res.Class != delivery.Delivered && len(stuck) == 0 {
 			t.Fatalf("without a key: %+v", res)
 		}
 	}
@@ -269,7 +269,7 @@ func TestAMovingLeader(t *testing.T) {
 	s, second, to := twoBrokers(t)
 	second.Store(&sinktest.Treatment{Code: 6})
 	waits := make(chan delivery.Result, 1)
-	go func() { waits <- s.Deliver(t.Context(), to(1)) }()
+	go func() { waits <- s.Deliver(t.Context(), to(1), nil) }()
 	n := 0
 	for begun := time.Now(); time.Since(begun) < 1500*time.Millisecond; n++ {
 		sinktest.Deliver(t, s, to(0), delivery.Delivered)
@@ -316,19 +316,19 @@ func TestNotSentInTime(t *testing.T) {
 		Treat: func(int32, []sinktest.Written) sinktest.Treatment { return sinktest.Treatment{Hang: hang.Load()} },
 	})
 	s := open(t, b, func(c *Config) { c.Timeout = 3 * time.Second })
-	if res := s.Deliver(t.Context(), job("connects")); res.Class != delivery.Delivered { // which takes a while on a slow machine
+	if res := s.Deliver(t.Context(), job("connects"), nil); res.Class != delivery.Delivered { // which takes a while on a slow machine
 		t.Fatalf("%+v", res)
 	}
 	hang.Store(true)
 	first := make(chan delivery.Result, 1)
-	go func() { first <- s.Deliver(t.Context(), job("first")) }()
+	go func() { first <- s.Deliver(t.Context(), job("first"), nil) }()
 	for len(b.Seen()) == 1 {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	late := make(chan delivery.Result, 2)
-	go func() { late <- s.Deliver(ctx, job("given up")) }()
-	go func() { late <- s.Deliver(t.Context(), job("late")) }()
+	go func() { late <- s.Deliver(ctx, job("given up"), nil) }()
+	go func() { late <- s.Deliver(t.Context(), job("late"), nil) }()
 	time.Sleep(50 * time.Millisecond)
 	cancel()
 	if res := <-late; res.Class != delivery.Interrupted {
@@ -341,7 +341,7 @@ func TestNotSentInTime(t *testing.T) {
 	if res := <-late; res.Class != delivery.Unreachable || !strings.Contains(res.Detail, "others wait for an acknowledgement") {
 		t.Errorf("late: %+v", res)
 	}
-	if res := s.Deliver(t.Context(), job("next")); res.Class != delivery.Delivered {
+	if res := s.Deliver(t.Context(), job("next"), nil); res.Class != delivery.Delivered {
 		t.Errorf("next: %+v", res)
 	}
 	for _, w := range b.Seen() {
@@ -405,7 +405,7 @@ func TestLogins(t *testing.T) {
 	wrong, right := "swordfish", "opensesame"
 	password.Store(&wrong)
 	s := open(t, b, login)
-	if res := s.Deliver(t.Context(), job("1")); res.Class != delivery.Misconfigured || strings.Contains(res.Detail, wrong) {
+	if res := s.Deliver(t.Context(), job("1"), nil); res.Class != delivery.Misconfigured || strings.Contains(res.Detail, wrong) {
 		t.Errorf("%+v", res)
 	}
 	if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "username: ") {
@@ -449,7 +449,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		if err := s.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) || len(b.Seen()) != before {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if res := s.Deliver(t.Context(), job("x")); res.Class != tt.class || res.Detail == "" {
+		if res := s.Deliver(t.Context(), job("x"), nil); res.Class != tt.class || res.Detail == "" {
 			t.Errorf("%s: %+v", want, res)
 		}
 	}

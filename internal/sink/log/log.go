@@ -90,7 +90,7 @@ func newSink(path string, lines bool, logger *slog.Logger) (s *Sink, err error) 
 
 // Deliver records the job, if there is a file, and returns Delivered. The logged attempt counts from 1; job.Attempt counts the
 // attempts before it.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
+func (s *Sink) Deliver(ctx context.Context, job *delivery.Job, _ *base.Exchange) delivery.Result {
 	if s.file != nil {
 		s.add(time.Now(), job)
 	}
@@ -100,11 +100,6 @@ func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
 			slog.Int("attempt", job.Attempt+1), slog.String("content_type", job.ContentType), slog.Int("bytes", len(job.Payload)))
 	}
 	return delivery.Result{Class: delivery.Delivered}
-}
-
-// Try is Deliver: there is no request.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	return s.Deliver(ctx, job), "", ""
 }
 
 func (s *Sink) add(at time.Time, job *delivery.Job) {

@@ -50,7 +50,7 @@ func TestLineFormatAndFlushEvery100ms(t *testing.T) {
 		go func() { done <- s.Run(ctx) }()
 		synctest.Wait()
 		at := time.Now().UnixMicro()
-		if r := s.Deliver(t.Context(), &delivery.Job{ID: "pacer.jobs/3/7", Campaign: "spring"}); r.Class != delivery.Delivered {
+		if r := s.Deliver(t.Context(), &delivery.Job{ID: "pacer.jobs/3/7", Campaign: "spring"}, nil); r.Class != delivery.Delivered {
 			t.Errorf("%+v", r)
 		}
 		time.Sleep(99 * time.Millisecond)
@@ -64,7 +64,7 @@ func TestLineFormatAndFlushEvery100ms(t *testing.T) {
 		if got := read(t, path); got != want {
 			t.Errorf("file %q, want %q", got, want)
 		}
-		s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "spring"})
+		s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "spring"}, nil)
 		cancel()
 		if err := errors.Join(<-done, s.Close()); err != nil {
 			t.Error(err)
@@ -89,7 +89,7 @@ func TestAppendsAndLosesNothing(t *testing.T) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for i := range each {
-				s.Deliver(ctx, &delivery.Job{ID: strconv.Itoa(i), Campaign: strconv.Itoa(g)})
+				s.Deliver(ctx, &delivery.Job{ID: strconv.Itoa(i), Campaign: strconv.Itoa(g)}, nil)
 				if g == 0 && i == each/2 {
 					cancel() // deliveries go on after Run; Close writes them
 				}
@@ -135,14 +135,14 @@ func TestFailingWrites(t *testing.T) {
 	s.file = readOnly
 	for range 3 {
 		s.buffer.Reset(s.file)
-		s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"})
+		s.Deliver(t.Context(), &delivery.Job{ID: "1", Campaign: "c"}, nil)
 		if err := s.write(); err == nil {
 			t.Fatal("a write to a read-only file succeeded")
 		}
 	}
 	s.file = good
 	s.buffer.Reset(s.file)
-	s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "c"})
+	s.Deliver(t.Context(), &delivery.Job{ID: "2", Campaign: "c"}, nil)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestFailingWrites(t *testing.T) {
 func TestOneLineWithoutThePayload(t *testing.T) {
 	var out bytes.Buffer
 	s, _ := newSink("", true, slog.New(slog.NewTextHandler(&out, nil)))
-	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, History: delivery.History{Attempt: 2}, Payload: []byte("hunter22")})
+	r := s.Deliver(t.Context(), &delivery.Job{ID: "u-42", Campaign: "spring", Weight: 3, History: delivery.History{Attempt: 2}, Payload: []byte("hunter22")}, nil)
 	if r.Class != delivery.Delivered {
 		t.Errorf("result %+v", r)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/sink/base"
 )
 
 // Problems expects that good settings have no problem, and that each change makes the one problem that begins with its key; "" is for
@@ -80,25 +81,26 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// delivers is a sink, or what is like it.
+type delivers interface {
+	Deliver(context.Context, *delivery.Job, *base.Exchange) delivery.Result
+}
+
 // Deliver delivers a job, and expects a result of the class.
-func Deliver(t testing.TB, s interface {
-	Deliver(context.Context, *delivery.Job) delivery.Result
-}, job *delivery.Job, want delivery.ResultClass) {
+func Deliver(t testing.TB, s delivers, job *delivery.Job, want delivery.ResultClass) {
 	t.Helper()
-	if res := s.Deliver(t.Context(), job); res.Class != want {
+	if res := s.Deliver(t.Context(), job, nil); res.Class != want {
 		t.Errorf("%s: %+v, want %s", job.ID, res, want)
 	}
 }
 
 // All delivers jobs at once, and returns the results in their order.
-func All(t testing.TB, s interface {
-	Deliver(context.Context, *delivery.Job) delivery.Result
-}, jobs []*delivery.Job) []delivery.Result {
+func All(t testing.TB, s delivers, jobs []*delivery.Job) []delivery.Result {
 	t.Helper()
 	results := make([]delivery.Result, len(jobs))
 	var calls sync.WaitGroup
 	for i, j := range jobs {
-		calls.Go(func() { results[i] = s.Deliver(t.Context(), j) })
+		calls.Go(func() { results[i] = s.Deliver(t.Context(), j, nil) })
 	}
 	calls.Wait()
 	return results

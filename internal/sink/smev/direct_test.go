@@ -57,7 +57,7 @@ func jobOf(id string) *delivery.Job {
 // deliver delivers the job as the pacer does: what the answer said stays with it.
 func deliver(t *testing.T, s *Sink, job *delivery.Job) delivery.Result {
 	t.Helper()
-	res := s.Deliver(t.Context(), job)
+	res := s.Deliver(t.Context(), job, nil)
 	job.Call = delivery.Call{Provider: res.Provider}
 	return res
 }
@@ -185,7 +185,7 @@ func TestLongEnvelopesAreSigned(t *testing.T) {
 	for i := range jobs {
 		job := jobOf(fmt.Sprint(i))
 		job.Payload = bytes.Replace(job.Payload, []byte("4509"), bytes.Repeat([]byte("4509"), 300_000), 1)
-		if res := s.Deliver(t.Context(), job); res.Class != delivery.Delivered {
+		if res := s.Deliver(t.Context(), job, nil); res.Class != delivery.Delivered {
 			t.Fatalf("job %d: %+v", i, res)
 		}
 	}

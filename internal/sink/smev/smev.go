@@ -63,7 +63,7 @@ func (s *Sink) build(r *access.Reader) (p parts) {
 	open := func(key, address string, secure *tls.Config) *httpcall.Client {
 		return httpcall.Open(r, key, httpcall.Options{
 			URL: r.Secret(key, address), Version: s.Version, MaxInFlight: c.MaxInFlight + c.Collect.Parallel, Timeout: c.Timeout,
-			MaxConnAge: httpcall.ConnAge, TLS: secure, Secrets: []string{p.bearer}, Resent: s.Repeats,
+			MaxConnAge: httpcall.ConnAge, TLS: secure, Secrets: []string{p.bearer}, Resent: &s.Repeats,
 		})
 	}
 	p.Client = open("url", c.URL, r.TLS("", c.certificates()))

@@ -103,7 +103,7 @@ func inTime(t *testing.T, test func(t *testing.T, s *piped, deliver func(to stri
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
-		test(t, s, func(to string) delivery.Result { return k.Deliver(t.Context(), job(to, "")) })
+		test(t, s, func(to string) delivery.Result { return k.Deliver(t.Context(), job(to, ""), nil) })
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

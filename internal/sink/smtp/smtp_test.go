@@ -60,7 +60,7 @@ func TestDelivered(t *testing.T) {
 			if err := k.Check(t.Context()); err != nil || len(s.Messages()) != 0 {
 				t.Fatalf("%v, %d messages", err, len(s.Messages()))
 			}
-			res := k.Deliver(t.Context(), job("Ann <ann@example.org>", "one\n.\n..two\nMAIL FROM:<x@y>\n"))
+			res := k.Deliver(t.Context(), job("Ann <ann@example.org>", "one\n.\n..two\nMAIL FROM:<x@y>\n"), nil)
 			if res.Class != delivery.Delivered || res.Provider.MessageID != "4F7AB12" {
 				t.Fatalf("%+v", res)
 			}
@@ -98,7 +98,7 @@ func TestMisconfigured(t *testing.T) {
 		{func(c *Config) { c.From = "other@example.com" }, "", "553 5.7.1 not your address"},
 	} {
 		k := open(t, s, tt.change)
-		if res := k.Deliver(t.Context(), job("ann@example.org", "x")); res.Class != delivery.Misconfigured || !strings.Contains(res.Detail, tt.said) {
+		if res := k.Deliver(t.Context(), job("ann@example.org", "x"), nil); res.Class != delivery.Misconfigured || !strings.Contains(res.Detail, tt.said) {
 			t.Errorf("%s: %+v", tt.said, res)
 		}
 		if err := k.Check(t.Context()); (err == nil) != (tt.check == "") || err != nil && !strings.HasPrefix(err.Error(), tt.check) {
@@ -129,7 +129,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			if i%3 == 0 {
 				name, want = "gone", delivery.Rejected
 			}
-			if res := k.Deliver(t.Context(), job(fmt.Sprintf("%s%d@example.org", name, i), "x")); res.Class != want {
+			if res := k.Deliver(t.Context(), job(fmt.Sprintf("%s%d@example.org", name, i), "x"), nil); res.Class != want {
 				t.Errorf("%s: %+v", name, res)
 			}
 			return nil
@@ -163,11 +163,11 @@ func TestNeeds(t *testing.T) {
 	limited := sinktest.StartSMTP(t, sinktest.SMTPOptions{Size: 2000})
 	able := sinktest.StartSMTP(t, sinktest.SMTPOptions{UTF8: true})
 	big := strings.Repeat("x", 3000)
-	if res := open(t, limited, nil).Deliver(t.Context(), job("ann@example.org", big)); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "552 5.3.4") {
+	if res := open(t, limited, nil).Deliver(t.Context(), job("ann@example.org", big), nil); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "552 5.3.4") {
 		t.Errorf("%+v", res)
 	}
 	for _, to := range []string{"änn@example.org", "ann@example.org"} {
-		if res := open(t, able, nil).Deliver(t.Context(), job(to, big)); res.Class != delivery.Delivered {
+		if res := open(t, able, nil).Deliver(t.Context(), job(to, big), nil); res.Class != delivery.Delivered {
 			t.Errorf("%s: %+v", to, res)
 		}
 	}
@@ -187,7 +187,7 @@ func TestSecretsThatChange(t *testing.T) {
 	for _, p := range []string{sinktest.MailPassword, "wrong", sinktest.MailPassword} {
 		password = p
 		k.Reread()
-		if res := k.Deliver(t.Context(), job("ann@example.org", "x")); (res.Class == delivery.Delivered) != (p != "wrong") {
+		if res := k.Deliver(t.Context(), job("ann@example.org", "x"), nil); (res.Class == delivery.Delivered) != (p != "wrong") {
 			t.Fatalf("%s: %+v", p, res)
 		}
 	}
@@ -202,7 +202,9 @@ func TestTry(t *testing.T) {
 	s := sinktest.StartSMTP(t, sinktest.SMTPOptions{Treat: func(string, int) sinktest.MailTreatment {
 		return sinktest.MailTreatment{Message: sinktest.Refusal(554, [3]int{5, 6, 0}, "what is "+sinktest.MailPassword)}
 	}})
-	res, request, answer := open(t, s, nil).Try(t.Context(), job("ann@example.org", "about "+sinktest.MailPassword+strings.Repeat("!", 9000)))
+	var shown base.Exchange
+	res := open(t, s, nil).Deliver(t.Context(), job("ann@example.org", "about "+sinktest.MailPassword+strings.Repeat("!", 9000)), &shown)
+	request, answer := shown.Request, shown.Answer
 	if res.Class != delivery.Permanent || answer != "554 5.6.0 what is ***" || strings.Contains(request+res.Detail, sinktest.MailPassword) || res.Provider.Code != "5.6.0" {
 		t.Errorf("%+v, %s", res, answer)
 	}
@@ -211,7 +213,9 @@ func TestTry(t *testing.T) {
 			t.Errorf("%q lacks %q", request, want)
 		}
 	}
-	res, request, answer = open(t, s, nil).Try(t.Context(), job("", "x"))
+	shown = base.Exchange{}
+	res = open(t, s, nil).Deliver(t.Context(), job("", "x"), &shown)
+	request, answer = shown.Request, shown.Answer
 	if res.Class != delivery.Permanent || request != "" || answer != "" {
 		t.Errorf("%+v, %s, %s", res, request, answer)
 	}
@@ -245,7 +249,7 @@ func TestEarlyReply(t *testing.T) {
 	})
 	k := open(t, s, unencrypted)
 	for range 20 {
-		if res := k.Deliver(t.Context(), job("ann@example.org", strings.Repeat("0123456789\n", 1<<18))); res.Class != delivery.Permanent || res.Provider == nil {
+		if res := k.Deliver(t.Context(), job("ann@example.org", strings.Repeat("0123456789\n", 1<<18)), nil); res.Class != delivery.Permanent || res.Provider == nil {
 			t.Errorf("%+v", res)
 		}
 	}
@@ -263,7 +267,7 @@ func TestGreetings(t *testing.T) {
 		"220 " + strings.Repeat("x", 2*maxReply):                           delivery.Unreachable,
 	} {
 		s := speaking(t, func(c net.Conn) { _, _ = c.Write([]byte(greeting)) })
-		res := open(t, s, unencrypted).Deliver(t.Context(), job("ann@example.org", "x"))
+		res := open(t, s, unencrypted).Deliver(t.Context(), job("ann@example.org", "x"), nil)
 		if res.Class != want || res.Detail == "" {
 			t.Errorf("%.50q: %+v", greeting, res)
 		}

@@ -114,23 +114,31 @@ func (c *Config) call(at string, headers map[string]string) call {
 	return call{at, headers, h}
 }
 
-// calls returns the calls of a step: the step itself, and its lookup if it has one.
-func (c *Config) calls(n int) (own call, lookup *call) {
+// allCalls returns the calls of all steps.
+func (c *Config) allCalls() (list []call) {
+	for n := range c.Steps {
+		list = append(list, c.calls(n)...)
+	}
+	return list
+}
+
+// calls returns the calls of a step: its lookup if it has one, and the step itself.
+func (c *Config) calls(n int) []call {
 	s := &c.Steps[n]
 	at := "steps." + strconv.Itoa(n) + "."
-	own = c.call(at, s.Headers)
+	own := c.call(at, s.Headers)
 	own.Step, own.URL, own.Method, own.Body, own.Classes, own.Rules = s.ID, s.URL, s.Method, s.Body, s.Classes, s.Rules
 	own.Whole = len(s.Take) > 0 || s.Poll.used()
 	if s.Method == "" && s.Poll.used() {
 		own.Method = methodGet
 	}
 	if !s.Once {
-		return own, nil
+		return []call{own}
 	}
 	asks := c.call(at+"lookup.", s.Lookup.Headers)
 	asks.Step, asks.URL, asks.Method, asks.Body = s.ID+":lookup", s.Lookup.URL, cmp.Or(s.Lookup.Method, methodGet), s.Lookup.Body
 	asks.Whole = true
-	return own, &asks
+	return []call{asks, own}
 }
 
 const methodGet = "GET"
@@ -169,14 +177,14 @@ func (c *Config) Problems() []string {
 // stepProblems returns the errors of a step. The values taken are those of the steps before it.
 func (c *Config) stepProblems(n int, at string, taken map[string]bool) (p []string) {
 	s := &c.Steps[n]
-	own, lookup := c.calls(n)
-	p = append(p, c.callProblems(own, taken)...)
-	switch {
-	case lookup != nil && s.Lookup.URL == "":
-		p = append(p, at+"lookup.url: required for once: where to ask whether the step was made before a crash; use one such as https://example.com/orders?key={{ .ID }}")
-	case lookup != nil:
-		p = append(p, c.callProblems(*lookup, taken)...)
-	case !reflect.ValueOf(s.Lookup).IsZero():
+	for _, of := range c.calls(n) {
+		if of.at != at && of.URL == "" {
+			p = append(p, at+"lookup.url: required for once: where to ask whether the step was made before a crash; use one such as https://example.com/orders?key={{ .ID }}")
+			continue
+		}
+		p = append(p, c.callProblems(of, taken)...)
+	}
+	if !s.Once && !reflect.ValueOf(s.Lookup).IsZero() {
 		p = append(p, at+"lookup: is for a step with once: true; set that, or remove it")
 	}
 	if s.Once && s.Poll.used() {

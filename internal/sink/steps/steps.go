@@ -9,35 +9,40 @@ import (
 	nethttp "net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
+	"github.com/pacer/pacer/internal/sink/access"
 	"github.com/pacer/pacer/internal/sink/base"
 	"github.com/pacer/pacer/internal/sink/http"
+	"github.com/pacer/pacer/internal/sink/httpcall"
 	"github.com/pacer/pacer/internal/sink/render"
 	"github.com/pacer/pacer/internal/sink/rule"
+	"github.com/pacer/pacer/internal/sink/token"
 )
 
 // Sink makes the steps of requests. It is safe for concurrent use. Which step comes next is said by the job's state; without
 // one it is the first. A step that is done, and is not the last, answers pending with the state of the next one.
 type Sink struct {
-	base.Plain
-	deadline time.Duration
-	steps    []*step
-	calls    []*http.Sink // of all steps
+	base.Service[parts]
+	config *Config
+	steps  []*step
+}
+
+// parts are the clients of the calls of all steps, in the order in which they are made. They share their connections.
+type parts struct {
+	*http.Client // the first of them
+	calls        []*http.Client
 }
 
 // step is one step, compiled.
 type step struct {
 	id       string
-	http     *http.Sink
+	call     int  // which of the calls it is
+	lookup   bool // the call before it says whether it was made
 	safe     bool // may be made again without harm: it changes nothing at the destination
 	take     taking
-	lookup   *http.Sink // nil: none
 	found    *rule.Expression
 	lookedUp taking
 
@@ -48,13 +53,15 @@ type step struct {
 // jitter spreads the polls of requests that began together.
 const jitter = 0.1
 
-// compile compiles the steps, without their calls. An error begins with the key.
+// compile compiles the steps. An error begins with the key.
 func (c *Config) compile() ([]*step, error) {
 	var list []*step
+	calls := 0
 	for i := range c.Steps {
 		from, at := &c.Steps[i], fmt.Sprintf("steps.%d.", i)
-		own, _ := c.calls(i)
-		s := &step{id: from.ID, safe: own.Method == methodGet}
+		own := c.calls(i)
+		calls += len(own)
+		s := &step{id: from.ID, call: calls - 1, lookup: from.Once, safe: own[len(own)-1].Method == methodGet}
 		var err error
 		if s.take, err = newTaking(at+"take", from.Take, c.Namespaces); err != nil {
 			return nil, err
@@ -90,37 +97,41 @@ func New(c *Config, host base.Host) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	host.Endpoints = nil
-	s := &Sink{deadline: c.Deadline, steps: list}
-	open := func(of call) (*http.Sink, error) {
-		var like *http.Sink
-		if len(s.calls) > 0 {
-			like = s.calls[0]
-		}
-		h, err := http.NewLike(like, of.Config, host)
-		s.calls = append(s.calls, h)
-		return h, err
+	s := &Sink{config: c, steps: list}
+	d := base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt}
+	if c.OAuth2.TokenURL != "" {
+		d.Fetch = func(ctx context.Context, p parts) (token.Token, error) { return p.AccessToken(ctx) }
 	}
-	for i, st := range list {
-		own, lookup := c.calls(i)
-		if st.http, err = open(own); err == nil && lookup != nil {
-			st.lookup, err = open(*lookup)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return s, s.Open(host, d)
 }
 
-// Deliver makes the step that the job has come to.
-func (s *Sink) Deliver(ctx context.Context, job *delivery.Job) delivery.Result {
-	return s.attempt(ctx, job, nil)
+func (s *Sink) build(r *access.Reader) parts {
+	var configs []*http.Config
+	for _, of := range s.config.allCalls() {
+		configs = append(configs, of.Config)
+	}
+	calls := http.Open(r, httpcall.Options{Version: s.Version, Resent: &s.Repeats}, configs...)
+	return parts{calls[0], calls}
 }
 
-// attempt is Deliver. It records requests and answers in shown, unless that is nil.
+// attempt makes the step that the job has come to. Where requests and answers are recorded, it makes all further steps too, and waits between
+// them.
 func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
-	r := &request{sink: s, job: job, began: time.Now(), shown: shown}
+	res := s.next(ctx, job, shown)
+	if shown == nil {
+		return res
+	}
+	own := *job
+	for res.Class == delivery.Pending && retry.Sleep(ctx, res.RetryAfter) == nil {
+		own.State = res.State
+		res = s.next(ctx, &own, shown)
+	}
+	return res
+}
+
+// next makes the step that the job has come to.
+func (s *Sink) next(ctx context.Context, job *delivery.Job, shown *base.Exchange) delivery.Result {
+	r := &request{sink: s, calls: s.Now().calls, job: job, began: time.Now(), shown: shown}
 	if job.State != nil {
 		if !job.State.Began.IsZero() {
 			r.began = job.State.Began
@@ -136,7 +147,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 	if left := r.left(time.Now()); left <= 0 {
 		return delivery.Result{
 			Class: delivery.Permanent, Reason: delivery.ReasonDeadline,
-			Detail: fmt.Sprintf("step %s was not done within %s of the first call", st.id, s.deadline),
+			Detail: fmt.Sprintf("step %s was not done within %s of the first call", st.id, s.config.Deadline),
 		}
 	}
 	res := r.make(ctx, st)
@@ -149,6 +160,7 @@ func (s *Sink) attempt(ctx context.Context, job *delivery.Job, shown *base.Excha
 // request is a job at one of its steps.
 type request struct {
 	sink  *Sink
+	calls []*http.Client
 	job   *delivery.Job
 	at    int // the step
 	began time.Time
@@ -156,7 +168,9 @@ type request struct {
 }
 
 // left is how much time there is until the deadline.
-func (r *request) left(now time.Time) time.Duration { return r.began.Add(r.sink.deadline).Sub(now) }
+func (r *request) left(now time.Time) time.Duration {
+	return r.began.Add(r.sink.config.Deadline).Sub(now)
+}
 
 // make makes a step.
 func (r *request) make(ctx context.Context, st *step) delivery.Result {
@@ -167,12 +181,12 @@ func (r *request) make(ctx context.Context, st *step) delivery.Result {
 			return delivery.Result{Class: delivery.Permanent, Detail: "what the steps before have taken cannot be read"}
 		}
 	}
-	if st.lookup != nil {
+	if st.lookup {
 		if res, over := r.lookUp(ctx, st, vars); over {
 			return res
 		}
 	}
-	res, answer := r.ask(ctx, st.http, vars)
+	res, answer := r.ask(ctx, st.call, vars)
 	if res.Class != delivery.Delivered {
 		return res
 	}
@@ -192,12 +206,12 @@ func (r *request) make(ctx context.Context, st *step) delivery.Result {
 }
 
 // ask makes a call, and returns the answer that was read whole, if there is one.
-func (r *request) ask(ctx context.Context, h *http.Sink, vars map[string]any) (res delivery.Result, answer *rule.Answer) {
+func (r *request) ask(ctx context.Context, call int, vars map[string]any) (res delivery.Result, answer *rule.Answer) {
 	var shown *base.Exchange
 	if r.shown != nil {
 		shown = &base.Exchange{}
 	}
-	res, answer = h.Ask(ctx, r.job, vars, shown)
+	res, answer = r.calls[call].Ask(ctx, r.sink.Tokens, r.job, vars, shown)
 	if r.shown != nil {
 		r.shown.Request = join(r.shown.Request, shown.Request)
 		r.shown.Answer = join(r.shown.Answer, shown.Answer)
@@ -210,7 +224,7 @@ func join(a, b string) string { return strings.TrimPrefix(a+"\n\n"+b, "\n\n") }
 // lookUp asks whether the step was made before. It runs before every call, since a crash leaves no trace of a call in flight. The result
 // over means that the step must not be made: it was made, or that is unknown, as when found has no value for the answer.
 func (r *request) lookUp(ctx context.Context, st *step, vars map[string]any) (res delivery.Result, over bool) {
-	res, answer := r.ask(ctx, st.lookup, vars)
+	res, answer := r.ask(ctx, st.call-1, vars)
 	switch {
 	case res.Status == nethttp.StatusNotFound || res.Status == nethttp.StatusGone:
 		return res, false
@@ -284,67 +298,20 @@ func (r *request) done(st *step, res delivery.Result, vars map[string]any, missi
 	}
 }
 
-// Try makes all steps of a job, waiting between them, and returns the requests and the answers as text.
-func (s *Sink) Try(ctx context.Context, job *delivery.Job) (res delivery.Result, request, answer string) {
-	own := *job
-	var shown base.Exchange
-	for {
-		res = s.attempt(ctx, &own, &shown)
-		if res.Class != delivery.Pending || retry.Sleep(ctx, res.RetryAfter) != nil {
-			return res, shown.Request, shown.Answer
-		}
-		own.State = res.State
-	}
-}
-
-// Check connects to the destination of each step, and fetches an access token if calls need one.
+// Check fetches an access token if calls need one, and connects to the destination of each call.
 func (s *Sink) Check(ctx context.Context) error {
-	for i, st := range s.steps {
-		for _, call := range []struct {
-			key  string
-			http *http.Sink
-		}{{"lookup.", st.lookup}, {"", st.http}} {
-			if call.http == nil {
-				continue
-			}
-			err := call.http.Check(ctx)
-			if err == nil {
-				continue
-			}
-			if what, ok := strings.CutPrefix(err.Error(), "url: "); ok {
-				return fmt.Errorf("steps.%d.%surl: %s", i, call.key, what)
-			}
-			return err // about a setting that all calls have in common
+	if _, err := s.FetchToken(ctx); err != nil {
+		return err
+	}
+	for n, of := range s.config.allCalls() {
+		err := s.Now().calls[n].Check(ctx)
+		if err == nil {
+			continue
 		}
-	}
-	return nil
-}
-
-// Run keeps the access token fresh, and reads the files that the configuration names again, until ctx is cancelled.
-func (s *Sink) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	for _, h := range s.calls {
-		running.Go(func() { _ = h.Run(ctx) })
-	}
-	running.Wait()
-	return nil
-}
-
-// Reread reads the files and secrets of all calls again.
-func (s *Sink) Reread() (changed bool) {
-	for _, h := range s.calls {
-		changed = h.Reread() || changed
-	}
-	return changed
-}
-
-// Instrument registers the counter of requests that were written once more, which all calls share.
-func (s *Sink) Instrument(reg prometheus.Registerer) { s.calls[0].Instrument(reg) }
-
-// Close closes idle connections.
-func (s *Sink) Close() error {
-	for _, h := range s.calls {
-		_ = h.Close() // is always nil
+		if what, ok := strings.CutPrefix(err.Error(), "url: "); ok {
+			return fmt.Errorf("%surl: %s", of.at, what)
+		}
+		return err // about a setting that all calls have in common
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func job() *delivery.Job { return &delivery.Job{ID: "u-42", Campaign: "spring", 
 // advance delivers the job and has it go on.
 func advance(t *testing.T, s *Sink, j *delivery.Job) delivery.Result {
 	t.Helper()
-	res := s.Deliver(t.Context(), j)
+	res := s.Deliver(t.Context(), j, nil)
 	if res.Class == delivery.Pending {
 		if !res.State.Valid() {
 			t.Fatalf("state: %+v", res.State)
@@ -255,13 +255,13 @@ func TestXML(t *testing.T) {
 		t.Fatalf("%+v, %+v", res, j.State)
 	}
 	c.Steps[0].Take["id"] = "xpath: //Made"
-	if res := open(t, c).Deliver(t.Context(), job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
+	if res := open(t, c).Deliver(t.Context(), job(), nil); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
 		t.Errorf("without a namespace: %+v", res)
 	}
 	c.Steps[0].Take["id"] = "xpath: starts-with(//x:Id, //x:Id)" // whose second argument may be no list of nodes
 	s = open(t, c)
 	for range 2 {
-		if res := s.Deliver(t.Context(), job()); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
+		if res := s.Deliver(t.Context(), job(), nil); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "take.id") {
 			t.Errorf("a path that has no value: %+v", res)
 		}
 	}
@@ -302,7 +302,9 @@ func TestTry(t *testing.T) {
 	g := sinktest.StartRegistry(t, 1, nil)
 	c := three(g)
 	c.Steps[1].Poll.Every, c.Steps[1].Poll.Max = 100*time.Millisecond, 0
-	res, request, answer := open(t, c).Try(t.Context(), job())
+	var shown base.Exchange
+	res := open(t, c).Deliver(t.Context(), job(), &shown)
+	request, answer := shown.Request, shown.Answer
 	if res.Class != delivery.Delivered || strings.Count(request, "idempotency-key: u-42:") != 5 || strings.Count(answer, "HTTP ") != 5 {
 		t.Errorf("%+v\n%s\n%s", res, request, answer)
 	}

@@ -45,7 +45,7 @@ func TestBotIsThrottled(t *testing.T) {
 	s := open(t, g, nil)
 	ofSink := 0
 	for n := range 100 { // on a machine that takes more than a second for three, the next three count
-		res := s.Deliver(t.Context(), job(fmt.Sprintf(`{"chat_id":"slow%d","text":"x"}`, n/2)))
+		res := s.Deliver(t.Context(), job(fmt.Sprintf(`{"chat_id":"slow%d","text":"x"}`, n/2)), nil)
 		if res.Class != delivery.Throttled || res.RetryAfter != 14*time.Second || n < 2 && res.Scope != delivery.ScopeRecipient {
 			t.Errorf("%+v", res)
 		}
@@ -74,7 +74,9 @@ func TestTokenIsNotShown(t *testing.T) {
 	} {
 		s := open(t, g, change)
 		for range 3 {
-			res, request, answer := s.Try(t.Context(), job(`{"chat_id":1,"text":"x"}`))
+			var shown base.Exchange
+			res := s.Deliver(t.Context(), job(`{"chat_id":1,"text":"x"}`), &shown)
+			request, answer := shown.Request, shown.Answer
 			err := s.Check(t.Context())
 			text := fmt.Sprint(res, res.Provider, request, answer, err)
 			if strings.Contains(text, "opensesame") || res.Class == delivery.Delivered || err == nil {

@@ -94,9 +94,30 @@ func (s *Source) Get(ctx context.Context) *Current {
 	}
 }
 
-// Need returns the token for a delivery, or the result of the delivery without one. It waits as Get does, at most until limited
+// Call makes a call with the token, or returns what is known without one. Call and token together take at most the timeout. A token that
+// was refused is fetched anew. A nil Source has none, and the call needs none.
+func (s *Source) Call(
+	ctx context.Context, timeout time.Duration, call func(ctx context.Context, held *Current) delivery.Result, refused func(*delivery.Result) bool,
+) delivery.Result {
+	if s == nil {
+		return call(ctx, nil)
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	held, none := s.need(ctx, limited)
+	if none != nil {
+		return *none
+	}
+	res := call(limited, held)
+	if refused(&res) {
+		s.Refused(held)
+	}
+	return res
+}
+
+// need returns the token for a delivery, or the result of the delivery without one. It waits as Get does, at most until limited
 // ends, which is when the delivery has to end; ctx is the context of its caller.
-func (s *Source) Need(ctx, limited context.Context) (*Current, *delivery.Result) {
+func (s *Source) need(ctx, limited context.Context) (*Current, *delivery.Result) {
 	h := s.Get(limited)
 	switch {
 	case h == nil && ctx.Err() != nil:

@@ -139,14 +139,14 @@ func TestATokenIsNeeded(t *testing.T) {
 	run(t, v.fetch, func(t *testing.T, s *Source, _ *bytes.Buffer) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, none := s.Need(t.Context(), short); got != nil || none.Class != delivery.Unreachable {
+		if got, none := s.need(t.Context(), short); got != nil || none.Class != delivery.Unreachable {
 			t.Errorf("%+v, %+v", got, none)
 		}
-		if got, none := s.Need(short, short); got != nil || none.Class != delivery.Interrupted {
+		if got, none := s.need(short, short); got != nil || none.Class != delivery.Interrupted {
 			t.Errorf("%+v, %+v", got, none)
 		}
 		for range 600 { // one in a second is refused, whatever the token
-			got, none := s.Need(t.Context(), t.Context())
+			got, none := s.need(t.Context(), t.Context())
 			if none != nil || !got.Valid(time.Now()) {
 				t.Fatalf("%+v, %+v", got, none)
 			}
@@ -164,7 +164,7 @@ func TestFailingFetch(t *testing.T) {
 	v.failing.Store(true)
 	run(t, v.fetch, func(t *testing.T, s *Source, log *bytes.Buffer) {
 		down := delivery.Result{Class: delivery.Unreachable, Detail: "no access token: down"}
-		if _, none := s.Need(t.Context(), t.Context()); *none != down {
+		if _, none := s.need(t.Context(), t.Context()); *none != down {
 			t.Errorf("%+v", none)
 		}
 		v.failing.Store(false)
@@ -180,11 +180,11 @@ func TestFailingFetch(t *testing.T) {
 			t.Error("a valid token was given up")
 		}
 		time.Sleep(60 * time.Second)
-		if _, none := s.Need(t.Context(), t.Context()); *none != down || h.Valid(time.Now()) {
+		if _, none := s.need(t.Context(), t.Context()); *none != down || h.Valid(time.Now()) {
 			t.Errorf("%+v", none)
 		}
 		s.hold(h) // until the next fetch
-		if got, none := s.Need(t.Context(), t.Context()); got != nil || none.Class != delivery.Unreachable || !strings.Contains(none.Detail, "expired") {
+		if got, none := s.need(t.Context(), t.Context()); got != nil || none.Class != delivery.Unreachable || !strings.Contains(none.Detail, "expired") {
 			t.Errorf("%+v, %+v", got, none)
 		}
 		if n := v.fetched.Load(); n < 5 || n > 40 {
@@ -228,7 +228,7 @@ func TestASourceThatAsksToWait(t *testing.T) {
 			}
 		}
 		after(4*time.Minute, 1)
-		if _, none := s.Need(t.Context(), t.Context()); *none != (delivery.Result{Class: delivery.Unreachable, Status: 503, Detail: "no"}) {
+		if _, none := s.need(t.Context(), t.Context()); *none != (delivery.Result{Class: delivery.Unreachable, Status: 503, Detail: "no"}) {
 			t.Errorf("%+v", none)
 		}
 		s.Renew()

@@ -77,7 +77,7 @@ func TestMessages(t *testing.T) {
 	salts, sizes := map[string]bool{}, []int{1, 2, 41, maxMessage - 1, maxMessage, 0}
 	for i, size := range sizes {
 		message := strings.Repeat("ü", size/2) + strings.Repeat("x", size%2)
-		res := s.Deliver(t.Context(), job(w.Subscription("ann"), message))
+		res := s.Deliver(t.Context(), job(w.Subscription("ann"), message), nil)
 		if res.Class != delivery.Delivered || res.Provider.MessageID != fmt.Sprint(i+1) {
 			t.Fatalf("%d: %+v", size, res)
 		}
@@ -94,7 +94,7 @@ func TestMessages(t *testing.T) {
 		strings.Repeat("x", maxMessage+1): w.Subscription("ann"), "1": "", "2": "hunter22", "3": `{"endpoint":"hunter22"}`, "4": `{"endpoint":"https://hunter22"}`,
 		"5": strings.Replace(w.Subscription("ann"), `"p256dh":"B`, `"p256dh":"C`, 1), "6": strings.Replace(w.Subscription("ann"), `"auth":"`, `"auth":"hunter22`, 1),
 	} {
-		if res := s.Deliver(t.Context(), job(subscription, payload)); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") || res.Detail == "" {
+		if res := s.Deliver(t.Context(), job(subscription, payload), nil); res.Class != delivery.Permanent || strings.Contains(res.Detail, "hunter22") || res.Detail == "" {
 			t.Errorf("%.20s: %+v", payload, res)
 		}
 	}
@@ -126,7 +126,7 @@ func TestSettings(t *testing.T) {
 	if got[0].Authorization != got[1].Authorization {
 		t.Error("a token is not used again")
 	}
-	if res := s.Deliver(t.Context(), job("", payload("hunter22"))); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "urgency: ") || strings.Contains(res.Detail, "hunter22") {
+	if res := s.Deliver(t.Context(), job("", payload("hunter22")), nil); res.Class != delivery.Permanent || !strings.HasPrefix(res.Detail, "urgency: ") || strings.Contains(res.Detail, "hunter22") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -142,7 +142,7 @@ func TestEndpointsAreGuarded(t *testing.T) {
 	for _, endpoint := range []string{
 		w.URL, strings.Replace(w.URL, "127.0.0.1", "localhost", 1), "https://169.254.169.254", "http://example.com", "https://example.com:22",
 	} {
-		if res := guarded.Deliver(t.Context(), at(endpoint)); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "guard") {
+		if res := guarded.Deliver(t.Context(), at(endpoint), nil); res.Class != delivery.Permanent || !strings.Contains(res.Detail, "guard") {
 			t.Errorf("%s: %+v", endpoint, res)
 		}
 	}
@@ -150,7 +150,7 @@ func TestEndpointsAreGuarded(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	s := open(t, w, nil)
-	if res := s.Deliver(t.Context(), at("https://127.0.0.1:1")); res.Class != delivery.Unreachable || res.Scope != delivery.ScopeDestination {
+	if res := s.Deliver(t.Context(), at("https://127.0.0.1:1"), nil); res.Class != delivery.Unreachable || res.Scope != delivery.ScopeDestination {
 		t.Errorf("%+v", res)
 	}
 	if got := s.Destinations()(at("https://PUSH.example.com/x?y")); got != "https://push.example.com:443" {
