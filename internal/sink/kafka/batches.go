@@ -6,13 +6,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
 	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/retry"
 )
 
 // Bounds on one request.
@@ -31,199 +31,140 @@ const pause = 50 * time.Millisecond
 
 // entry is a record on its way.
 type entry struct {
-	record delivery.Record // owned by who has moved the state on
-	key    []byte
+	record delivery.Record
 	size   int
+	begun  time.Time
 	done   chan error // gets the outcome, nil for acknowledged; of one
-	latest time.Time  // it is not sent after this: its call would not wait for the acknowledgement
 
-	state atomic.Int32
-	last  error // why it was not written so far; written before the state becomes waiting again
-
-	// Owned by the goroutine that collects, or by the one that sends.
-	to   int // partition
-	most int // records of its batch: less after a batch was refused for one of its records
+	// Guarded by the lock of the batches while the entry waits, and else owned by the request that it is in.
+	waits bool  // its call may give up
+	last  error // why it was not written so far
+	to    int   // partition
+	most  int   // records of its batch: less after a batch was refused for one of its records
 }
 
-// States of an entry: waiting -> sending -> waiting … until there is an outcome, or waiting -> withdrawn.
-const (
-	waiting int32 = iota
-	sending
-	withdrawn
-)
-
-// withdraw is called when the entry's call stops waiting. It reports whether the entry was not written, and will not be.
-func (e *entry) withdraw() bool {
-	if !e.state.CompareAndSwap(waiting, withdrawn) {
-		return false
-	}
-	e.record = delivery.Record{} // it may stay in a list for a while
-	return true
-}
-
-// take is called before the entry is sent. It reports whether a call waits for it. An entry that is too late ends here.
-func (e *entry) take(now time.Time) bool {
-	if !e.state.CompareAndSwap(waiting, sending) {
-		return false
-	}
-	if now.After(e.latest) {
-		e.done <- broker.Unsent(cmp.Or(e.last, errLate))
-		return false
-	}
-	return true
-}
-
-// back is called when the entry was not written, for a reason that passes.
-func (e *entry) back(why error) {
-	e.last = why
-	e.state.Store(waiting)
-}
-
-// batches collects entries and sends them. Entries of partitions with different leaders go in different requests, at most one for each
+// batches sends entries. Entries of partitions with different leaders go in different requests, at most one for each
 // leader at a time, so that a broker that hangs delays only its own. Entries that come meanwhile are the leader's next request.
 //
 // A batch that was certainly not written, since its leader has moved or is being elected, is sent again after a pause, as
 // long as the calls of Deliver wait for it. So is, in halves, one that was refused for one of its records.
 type batches struct {
-	sink  *Sink
-	ended chan *leader  // its request has ended
-	again chan []*entry // those that were not written, after the pause
+	sink     *Sink
+	life     context.Context // of requests
+	end      context.CancelFunc
+	requests sync.WaitGroup
 
-	// Owned by run.
-	collected []*entry
-	leaders   map[int]*leader
-	next      int   // partition of the next entries without a key
-	numbers   []int // 0, 1, 2 …
-	requests  sync.WaitGroup
+	mu      sync.Mutex // guards the fields below
+	leaders map[int]*leader
+	next    int   // partition of the next entries without a key
+	left    int   // how many of these it gets
+	numbers []int // 0, 1, 2 …
 }
 
 // leader is what waits for one broker.
 type leader struct {
 	waiting []*entry
-	busy    bool // a request is in flight
+	served  bool // by a goroutine
+	busy    bool // with a request
 }
 
 func newBatches(s *Sink) *batches {
-	return &batches{sink: s, ended: make(chan *leader), again: make(chan []*entry), leaders: map[int]*leader{}}
+	b := &batches{sink: s, leaders: map[int]*leader{}}
+	b.life, b.end = context.WithCancel(context.Background())
+	return b
 }
 
-func (b *batches) run(ctx context.Context) {
-	defer b.requests.Wait()
-	due := time.NewTimer(0) // when what was collected is sent
-	for {
-		select {
-		case e := <-b.sink.queue:
-			if b.collected = append(b.collected, e); len(b.collected) == 1 {
-				due.Reset(b.sink.config.Linger)
-			}
-			if len(b.collected) < maxRequestRecords {
-				continue
-			}
-		case l := <-b.ended:
-			l.busy = false
-			b.start(ctx, l)
-			continue
-		case entries := <-b.again:
-			b.collected = append(b.collected, entries...)
-		case <-due.C:
-		case <-ctx.Done():
-			return
-		}
-		b.distribute(ctx)
-	}
+// close ends the requests. No more entries may be put.
+func (b *batches) close() {
+	b.end()
+	b.requests.Wait()
 }
 
-// distribute passes what was collected to the leaders of its partitions.
-func (b *batches) distribute(ctx context.Context) {
-	collected := slices.DeleteFunc(b.collected, func(e *entry) bool { return e.state.Load() == withdrawn })
-	b.collected = nil
-	if len(collected) == 0 {
-		return
-	}
-	asking, cancel := context.WithTimeout(ctx, b.sink.config.Timeout)
-	layout, err := b.sink.client.Leaders(asking, b.sink.config.Topic)
-	cancel()
+// put adds entries to what waits for the leaders of their partitions.
+func (b *batches) put(ctx context.Context, entries ...*entry) error {
+	layout, err := b.sink.client.Leaders(ctx, b.sink.config.Topic)
 	if err != nil {
-		for _, e := range collected {
-			if e.state.CompareAndSwap(waiting, sending) {
-				e.done <- broker.Unsent(err)
-			}
-		}
-		return
+		return broker.Unsent(err)
 	}
-	touched := map[int]*leader{}
-	keyless := 0
-	for _, e := range collected {
-		if len(e.key) > 0 {
-			e.to = b.partitionOf(e.key, len(layout))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range entries {
+		if len(e.record.Key) > 0 {
+			e.to = b.partitionOf(e.record.Key, len(layout))
 		} else {
-			if keyless%maxBatchRecords == 0 {
-				b.turn(layout)
+			e.to = b.turn(layout)
+		}
+		l := b.leaders[layout[e.to]]
+		if l == nil {
+			l = &leader{}
+			b.leaders[layout[e.to]] = l
+		}
+		if l.waiting = append(l.waiting, e); !l.served {
+			l.served = true
+			b.requests.Go(func() { b.serve(l) })
+		}
+	}
+	return nil
+}
+
+// turn returns the partition of an entry without a key. Until the next request, they go to the same one, whose leader is idle, or which has one, if
+// there is any.
+func (b *batches) turn(layout []int) int {
+	if b.left == 0 || b.next >= len(layout) || layout[b.next] < 0 {
+		led := -1
+		for range layout {
+			b.next = (b.next + 1) % len(layout)
+			id := layout[b.next]
+			if l := b.leaders[id]; id >= 0 && (l == nil || !l.busy) {
+				led = b.next
+				break
 			}
-			keyless++
-			e.to = b.next
+			if id >= 0 && led < 0 {
+				led = b.next
+			}
 		}
-		id := layout[e.to]
-		if b.leaders[id] == nil {
-			b.leaders[id] = &leader{}
-		}
-		b.leaders[id].waiting = append(b.leaders[id].waiting, e)
-		touched[id] = b.leaders[id]
+		b.next, b.left = max(led, 0), maxBatchRecords
 	}
-	for _, l := range touched {
-		b.start(ctx, l)
+	b.left--
+	return b.next
+}
+
+// serve sends what waits for a leader, until nothing does. Entries linger, so that others share their request.
+func (b *batches) serve(l *leader) {
+	for {
+		b.mu.Lock()
+		l.busy = false
+		if l.served = len(l.waiting) > 0; !l.served {
+			b.mu.Unlock()
+			return
+		}
+		due := l.waiting[0].begun.Add(b.sink.config.Linger)
+		b.mu.Unlock()
+		_ = retry.Sleep(b.life, time.Until(due))
+		b.mu.Lock()
+		chunks := b.request(l, time.Now())
+		b.mu.Unlock()
+		again := b.send(chunks)
+		if len(again) > 0 {
+			b.requests.Go(func() { b.again(again) })
+		}
 	}
 }
 
-// turn chooses the partition for the next entries without a key: one whose leader is idle, or has one, if there is any.
-func (b *batches) turn(layout []int) {
-	led := -1
-	for range layout {
-		b.next = (b.next + 1) % len(layout)
-		id := layout[b.next]
-		if l := b.leaders[id]; id >= 0 && (l == nil || !l.busy) {
-			return
-		}
-		if id >= 0 && led < 0 {
-			led = b.next
+// again puts entries that were not written once more, after a pause.
+func (b *batches) again(entries []*entry) {
+	_ = retry.Sleep(b.life, pause)
+	if err := b.put(b.life, entries...); err != nil {
+		for _, e := range entries {
+			if b.withdraw(e) {
+				e.done <- err
+			}
 		}
 	}
-	b.next = max(led, 0)
 }
 
-// start sends what waits for the leader, up to a request's bounds, unless a request to it is in flight.
-func (b *batches) start(ctx context.Context, l *leader) {
-	if l.busy {
-		return
-	}
-	chunks := l.request(b.sink.config.Topic, time.Now())
-	if len(chunks) == 0 {
-		return
-	}
-	l.busy = true
-	b.requests.Go(func() {
-		again := b.sink.send(ctx, chunks)
-		select {
-		case b.ended <- l:
-		case <-ctx.Done():
-		}
-		if len(again) == 0 {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case b.again <- again:
-		case <-ctx.Done():
-		}
-	})
-}
-
-// request takes entries for the next request, in order within each partition.
-func (l *leader) request(topic string, now time.Time) (chunks []broker.Chunk[*entry]) {
+// request takes entries for the next request to a leader, in order within each partition. It is called with the lock held.
+func (b *batches) request(l *leader, now time.Time) (chunks []broker.Chunk[*entry]) {
 	type filling struct{ chunk, bytes, most int }
 	open := map[int]*filling{} // by partition
 	records, bytes, taken := 0, 0, 0
@@ -232,29 +173,34 @@ func (l *leader) request(topic string, now time.Time) (chunks []broker.Chunk[*en
 			break
 		}
 		taken++
-		if !e.take(now) {
+		if !e.waits {
+			continue
+		}
+		if e.waits = false; now.Sub(e.begun) > b.sink.config.Timeout*2/3 { // its call would not wait for the acknowledgement
+			e.done <- broker.Unsent(cmp.Or(e.last, errLate))
 			continue
 		}
 		f := open[e.to]
 		if f == nil || len(chunks[f.chunk].Items) >= min(f.most, e.most) || f.bytes+e.size > maxBatchBytes {
 			f = &filling{len(chunks), 0, e.most}
 			open[e.to] = f
-			chunks = append(chunks, broker.Chunk[*entry]{To: broker.Partition{Topic: topic, ID: e.to}})
+			chunks = append(chunks, broker.Chunk[*entry]{To: broker.Partition{Topic: b.sink.config.Topic, ID: e.to}})
 		}
 		chunks[f.chunk].Items = append(chunks[f.chunk].Items, e)
 		f.bytes, f.most = f.bytes+e.size, min(f.most, e.most)
 		records, bytes = records+1, bytes+e.size
 	}
 	l.waiting = slices.Clone(l.waiting[taken:])
+	l.busy, b.left = true, 0
 	return chunks
 }
 
 // send writes chunks and reports their outcomes. It returns the entries that were not written, and may be.
-func (s *Sink) send(ctx context.Context, chunks []broker.Chunk[*entry]) (again []*entry) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout) // ctx outlives the calls of Deliver
+func (b *batches) send(chunks []broker.Chunk[*entry]) (again []*entry) {
+	ctx, cancel := context.WithTimeout(b.life, b.sink.config.Timeout) // which outlives the calls of Deliver
 	defer cancel()
 	w := &broker.Writer[*entry]{
-		Client: s.client, Compress: s.config.Compression == zstd,
+		Client: b.sink.client, Compress: b.sink.config.Compression == zstd,
 		Encode: func(e *entry, now time.Time) delivery.Record {
 			e.record.Time = now
 			return e.record
@@ -271,12 +217,12 @@ func (s *Sink) send(ctx context.Context, chunks []broker.Chunk[*entry]) (again [
 				outcome(c.Items, err)
 				return
 			}
-			s.Repeats.Add(uint64(len(c.Items)))
-			again = append(again, returned(c.Items, err)...)
+			b.sink.Repeats.Add(uint64(len(c.Items)))
+			again = append(again, b.returned(c.Items, err)...)
 		},
 	}
 	for _, c := range w.Write(ctx, chunks) {
-		again = append(again, returned(c.Items, nil)...)
+		again = append(again, b.returned(c.Items, nil)...)
 	}
 	return again
 }
@@ -287,11 +233,25 @@ func outcome(entries []*entry, err error) {
 	}
 }
 
-func returned(entries []*entry, why error) []*entry {
+// returned has entries wait again that were not written, for a reason that passes.
+func (b *batches) returned(entries []*entry, why error) []*entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, e := range entries {
-		e.back(why)
+		e.waits, e.last = true, why
 	}
 	return entries
+}
+
+// withdraw is called when the entry's call stops waiting. It reports whether the entry was not written, and will not be.
+func (b *batches) withdraw(e *entry) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !e.waits {
+		return false
+	}
+	e.waits, e.record = false, delivery.Record{} // it may stay in a list for a while
+	return true
 }
 
 // partitionOf chooses as Kafka's own clients do, so that a key is in one partition for all writers.

@@ -16,8 +16,7 @@ import (
 	"github.com/pacer/pacer/internal/sink/render"
 )
 
-// Sink writes each job to a topic, in batches, with acks=all. Run collects the jobs of all
-// calls of Deliver and writes them; without it nothing is written.
+// Sink writes each job to a topic, in batches of the jobs of all calls of Deliver, with acks=all.
 //
 // A batch is written again only where the broker has certainly not written it (see batches). A batch that may have been written is
 // reported so. A request cannot be taken back, so the record of a call that was given up may be written later.
@@ -26,11 +25,10 @@ import (
 // that leads a partition, have up to 4 MiB of records each.
 type Sink struct {
 	base.Service[parts]
-	config *Config
-	client *broker.Client
-	where  string // for details
-
-	queue chan *entry // to the goroutine of Run
+	config  *Config
+	client  *broker.Client
+	where   string // for details
+	batches *batches
 }
 
 // parts are what connections are made with, and the template of the key, if there is one.
@@ -48,9 +46,9 @@ func (p parts) Close() { p.sink.client.Close() }
 
 // New makes a Sink of a valid configuration. It reads the files that the configuration names and opens no connection.
 func New(c *Config, host base.Host) (*Sink, error) {
-	s := &Sink{config: c, queue: make(chan *entry), where: "topic " + c.Topic + " at " + c.Brokers[0]}
-	work := func(ctx context.Context) { newBatches(s).run(ctx) }
-	err := s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt, Work: work})
+	s := &Sink{config: c, where: "topic " + c.Topic + " at " + c.Brokers[0]}
+	s.batches = newBatches(s)
+	err := s.Open(host, base.Dialect[parts]{Secrets: c.Secrets, Build: s.build, Attempt: s.attempt})
 	if err != nil {
 		return nil, err
 	}
@@ -110,18 +108,18 @@ func (s *Sink) shown(r delivery.Record) string {
 func (s *Sink) write(ctx context.Context, e *entry) delivery.Result {
 	limited, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	e.latest = time.Now().Add(s.config.Timeout * 2 / 3)
-	select {
-	case s.queue <- e:
-	case <-limited.Done():
-		return s.withdrawn(ctx, e)
+	if err := s.batches.put(limited, e); err != nil {
+		if ctx.Err() != nil {
+			return s.withdrawn(ctx, e)
+		}
+		return s.result(err)
 	}
 	select {
 	case err := <-e.done:
 		return s.result(err)
 	case <-limited.Done():
 	}
-	if e.withdraw() {
+	if s.batches.withdraw(e) {
 		return s.withdrawn(ctx, e)
 	}
 	select {
@@ -154,7 +152,7 @@ func (s *Sink) entry(job *delivery.Job) (e *entry, problem string) {
 		}
 	}
 	r := delivery.Record{Key: key, Value: job.Payload, Headers: headers(job)}
-	return &entry{record: r, key: key, size: broker.RecordSize(r), most: maxBatchRecords, done: make(chan error, 1)}, ""
+	return &entry{record: r, size: broker.RecordSize(r), begun: time.Now(), most: maxBatchRecords, waits: true, done: make(chan error, 1)}, ""
 }
 
 // headers returns the headers of the job's own record, and its id and campaign.
@@ -195,3 +193,9 @@ func (s *Sink) Check(ctx context.Context) error {
 }
 
 const checkTimeout = 5 * time.Second
+
+// Close ends what is under way, and closes connections.
+func (s *Sink) Close() error {
+	s.batches.close()
+	return s.Service.Close()
+}

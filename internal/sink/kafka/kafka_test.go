@@ -288,23 +288,15 @@ func TestPartitionsWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b := sinktest.StartBroker(t, sinktest.BrokerOptions{Topic: topic, Partitions: 2})
 	s := open(t, b, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	own := newBatches(s)
-	own.next = 6 // the topic was made anew, with fewer partitions
+	s.batches.next = 6 // the topic was made anew, with fewer partitions
 	keyed := job("keyed")
 	keyed.Key = []byte("k")
 	for _, j := range []*delivery.Job{keyed, job("without a key")} {
-		e, _ := s.entry(j)
-		e.latest = time.Now().Add(time.Minute)
-		own.collected = append(own.collected, e)
+		sinktest.Deliver(t, s, j, delivery.Delivered)
 	}
-	last := own.collected[1]
-	own.distribute(ctx)
-	if last.to > 1 {
-		t.Errorf("partition %d", last.to)
+	if s.batches.next > 1 {
+		t.Errorf("partition %d", s.batches.next)
 	}
-	cancel()
-	own.requests.Wait()
 }
 
 // TestNotSentInTime: what waits behind a request that hangs has certainly not been written, and is never.
