@@ -20,11 +20,11 @@ import (
 // The queue is that of the information system: any daemon may take the responses of all, and several of them share it without harm.
 // Campaigns do not pace it, since a full queue has SMEV refuse the requests of others.
 //
-// run owns all goroutines. The memory is shared by them, under its own lock.
+// run owns all goroutines.
 type collector struct {
 	direct
 	selectors []soap.Selector
-	memory    *memory
+	fates     *lru.Cache[string, *fate]
 	fetching  []retry.Outage // GetResponse, by selector
 	storing   retry.Outage   // the topic
 	acking    retry.Outage
@@ -39,7 +39,8 @@ const (
 
 func newCollector(d direct) *collector {
 	selectors := d.config.Collect.selectors()
-	return &collector{direct: d, selectors: selectors, fetching: make([]retry.Outage, len(selectors)), memory: newMemory(maxKept)}
+	fates, _ := lru.New[string, *fate](maxKept) // an error is about the size
+	return &collector{direct: d, selectors: selectors, fetching: make([]retry.Outage, len(selectors)), fates: fates}
 }
 
 // run collects until ctx is cancelled. Once an interval it looks at the queue; while there are responses, up to the
@@ -128,29 +129,42 @@ func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error
 // handle writes a response to the topic, unless that was done, and acknowledges it. SMEV may give a response that it has acknowledged, when it
 // has lost that: it is acknowledged once more. When the daemon ends, a response in progress has finishTime left, so that few come twice.
 func (c *collector) handle(ctx context.Context, r *response) {
-	known, mine, end := c.memory.begin(r.ID)
-	if known != unknown {
+	f := c.fateOf(r.ID)
+	if !f.TryLock() {
 		c.metrics.again.Inc()
-	}
-	if !mine {
 		return // another goroutine has it
 	}
+	defer f.Unlock()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
 	defer stop()
-	state := known
-	defer func() { end(state) }()
-	if state == unknown {
-		if !c.store(work, r) {
-			return
-		}
-		state = stored
+	if f.stored {
+		c.metrics.again.Inc()
+	} else if f.stored = c.store(work, r); !f.stored {
+		return
 	}
-	if c.ack(work, r) && state == stored {
-		state = acked
+	if c.ack(work, r) && !f.acked {
+		f.acked = true
 		c.metrics.collected.WithLabelValues(string(r.Kind)).Inc()
 	}
+}
+
+// fate is how far a response has come. Its lock is held by the goroutine that is at work on it.
+type fate struct {
+	sync.Mutex
+	stored, acked bool
+}
+
+// fateOf returns the fate of a response by its MessageID. Those of the latest ones are remembered.
+func (c *collector) fateOf(id string) *fate {
+	fresh := &fate{}
+	known, has, _ := c.fates.PeekOrAdd(id, fresh)
+	if !has {
+		return fresh
+	}
+	c.fates.Get(id) // so that it is one of the latest
+	return known
 }
 
 // Headers of the records in the topic.
@@ -217,51 +231,5 @@ func (c *collector) ack(ctx context.Context, r *response) bool {
 		if try == ackTries || retry.Sleep(ctx, storeBackoff.Delay(try)) != nil {
 			return false
 		}
-	}
-}
-
-// progress is how far a response has come.
-type progress uint8
-
-const (
-	unknown progress = iota
-	stored           // it is in the topic
-	acked            // and acknowledged
-)
-
-// memory remembers how far responses have come, by their MessageIDs: the latest ones, up to a number. It is safe for
-// concurrent use.
-type memory struct {
-	mu    sync.Mutex // guards the entries
-	state *lru.Cache[string, *entry]
-}
-
-type entry struct {
-	progress progress
-	busy     bool // somebody is at work on it
-}
-
-func newMemory(most int) *memory {
-	state, _ := lru.New[string, *entry](most) // an error is about the size
-	return &memory{state: state}
-}
-
-// begin returns how far a response has come. If mine is true, the caller is to go on with it, and to call end with how far it came.
-func (m *memory) begin(id string) (known progress, mine bool, end func(progress)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e, _ := m.state.Get(id)
-	if e == nil {
-		e = &entry{}
-		m.state.Add(id, e)
-	}
-	if e.busy {
-		return max(e.progress, stored), false, nil
-	}
-	e.busy = true
-	return e.progress, true, func(p progress) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		e.progress, e.busy = p, false
 	}
 }

@@ -220,31 +220,15 @@ func TestATypeThatIsRefused(t *testing.T) {
 	sinktest.Eventually(t, "the response", func() bool { return far.Waiting() == 0 && w.len() == 1 })
 }
 
-// TestMemory: the memory has the progress of the latest responses, up to its size.
-func TestMemory(t *testing.T) {
-	m := newMemory(3)
-	_, _, a := m.begin("a")
-	if known, mine, _ := m.begin("a"); known != stored || mine { // somebody is at work on it
-		t.Errorf("%d, %t", known, mine)
+// TestFates: what became of a response is remembered, of the latest ones that came or came again.
+func TestFates(t *testing.T) {
+	c := newCollector(direct{&Sink{config: Default()}})
+	c.fates.Resize(3)
+	c.fateOf("a").stored = true
+	for _, id := range []string{"b", "c", "a", "d"} {
+		c.fateOf(id).acked = true
 	}
-	a(unknown)
-	for i, step := range []struct {
-		id          string
-		known, then progress
-	}{
-		{"a", unknown, stored},
-		{"a", stored, acked}, // its Ack had failed
-		{"a", acked, acked},  // its Ack was lost
-		{"b", unknown, acked}, {"c", unknown, acked}, {"d", unknown, acked}, {"d", acked, acked}, {"b", acked, acked},
-		{"a", unknown, acked}, // forgotten
-	} {
-		known, mine, end := m.begin(step.id)
-		if known != step.known || !mine {
-			t.Fatalf("step %d, %s: %d, %t", i, step.id, known, mine)
-		}
-		end(step.then)
-	}
-	if n := m.state.Len(); n != 3 {
-		t.Errorf("%d are kept", n)
+	if f := c.fateOf("a"); !f.stored || !f.acked || c.fates.Contains("b") || c.fates.Len() != 3 {
+		t.Errorf("%t %t, kept: %q", f.stored, f.acked, c.fates.Keys())
 	}
 }
