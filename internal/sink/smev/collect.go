@@ -106,12 +106,10 @@ type response struct {
 // next asks for the next response; nil if there is none.
 func (c *collector) next(ctx context.Context, s soap.Selector) (*response, error) {
 	call := soap.GetResponse(c.config.Version, s, c.config.NodeID, time.Now())
-	answer, said, none := c.call(ctx, call, nil, maxResponse)
+	answer, said, problem := c.ask(ctx, call, nil, maxResponse)
 	switch {
-	case none != nil:
-		return nil, errors.New(none.Detail)
-	case said.Root != "GetResponseResponse":
-		return nil, errors.New(c.judge(answer, said).Detail)
+	case problem != nil:
+		return nil, errors.New(problem.Detail)
 	case !answer.Whole || !said.Whole:
 		return nil, errors.New("an answer of GetResponse was cut off, or is longer than 32 MiB")
 	case said.Message == nil:
@@ -216,14 +214,10 @@ func (c *collector) store(ctx context.Context, r *response) bool {
 // ack acknowledges a response. One that cannot be acknowledged comes once more.
 func (c *collector) ack(ctx context.Context, r *response) bool {
 	for try := 1; ; try++ {
-		answer, said, none := c.call(ctx, soap.Ack(c.config.Version, r.ID), nil, maxAnswer)
+		_, said, problem := c.ask(ctx, soap.Ack(c.config.Version, r.ID), nil, maxAnswer)
 		var err error
-		switch {
-		case none != nil:
-			err = errors.New(none.Detail)
-		case said.Root == "AckResponse", said.Fault.Name == "TargetMessageIsNotFound": // the latter: it is acknowledged already
-		default:
-			err = errors.New(c.judge(answer, said).Detail)
+		if problem != nil && said.Fault.Name != "TargetMessageIsNotFound" { // which says that it is acknowledged already
+			err = errors.New(problem.Detail)
 		}
 		if c.account(ctx, stepAck, &c.acking, err) {
 			return true

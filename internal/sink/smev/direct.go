@@ -37,9 +37,9 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 			Detail: "SMEV may have the request since two days ago, and does not tell any more; replay the job to send it anew",
 		}
 	}
-	answer, said, res := d.call(ctx, soap.SendRequest(d.config.Version, r), shown, maxAnswer)
+	answer, _, res := d.ask(ctx, soap.SendRequest(d.config.Version, r), shown, maxAnswer)
 	if res == nil {
-		res = new(d.judge(answer, said))
+		res = &delivery.Result{Class: delivery.Delivered, Status: answer.Status}
 	}
 	switch res.Class {
 	case delivery.Delivered, delivery.Permanent, delivery.Temporary, delivery.Interrupted: // SMEV has the request, or may have it
@@ -49,23 +49,6 @@ func (d direct) deliver(ctx context.Context, job *delivery.Job, shown *base.Exch
 		res.Provider = provider(res.Provider, id) // the next attempt looks for it
 	}
 	return *res
-}
-
-// judge returns what an answer to SendRequest means. If temporary, SMEV may have registered the request, though the answer does not say so.
-func (d direct) judge(a httpcall.Answer, said soap.Answer) delivery.Result {
-	if said.Root == "SendRequestResponse" {
-		return delivery.Result{Class: delivery.Delivered, Status: a.Status}
-	}
-	res := judge(a, said.Fault, d.Now().Where())
-	switch {
-	case said.Root == "Fault":
-	case res.Class == delivery.Delivered:
-		return foreign(a, "SendRequest", d.Now().Where())
-	case res.Class == delivery.Temporary:
-		res.By = delivery.ByNobody
-		res.Detail += mayHaveArrived
-	}
-	return res
 }
 
 // triedAs returns the period of the MessageID that the job's request has now: the period of an earlier attempt in doubt, else the current
@@ -86,26 +69,36 @@ func (i identity) triedAs(job *delivery.Job, now time.Time) (k int64, inDoubt bo
 // maxPeriods bounds the periods that are looked back: no job is in doubt for longer.
 const maxPeriods = 400
 
-// call signs a call, sends it and reads the answer. If there is none, none is what is known.
-func (d direct) call(
+// ask signs a call, sends it and reads the answer. The problem is what is known, or what the answer means, if it is not that of the method. If
+// temporary, SMEV may have registered the request, though the answer does not say so.
+func (d direct) ask(
 	ctx context.Context, c soap.Call, shown *base.Exchange, most int64,
-) (answer httpcall.Answer, said soap.Answer, none *delivery.Result) {
+) (answer httpcall.Answer, said soap.Answer, problem *delivery.Result) {
 	p := d.Now()
-	envelope, none := d.sign(ctx, p, c)
-	if none != nil {
-		return answer, said, none
+	if c.Envelope, problem = d.sign(ctx, p, c); problem != nil {
+		return answer, said, problem
 	}
-	c.Envelope = envelope
 	r := inSOAP(c)
 	r.Most, r.Shown = most, shown
-	if answer, none = p.Post(ctx, r); none != nil {
-		return answer, said, none
+	if answer, problem = p.Post(ctx, r); problem != nil {
+		return answer, said, problem
 	}
-	text, _, err := soap.XML(answer.Header.Get("Content-Type"), answer.Body)
-	if err == nil {
+	if text, _, err := soap.XML(answer.Header.Get("Content-Type"), answer.Body); err == nil {
 		said, _ = soap.Read(text) // an answer without a root is judged by its status
 	}
-	return answer, said, nil
+	if said.Root == c.Method+"Response" {
+		return answer, said, nil
+	}
+	res := judge(answer, said.Fault, p.Where())
+	switch {
+	case said.Root == "Fault":
+	case res.Class == delivery.Delivered:
+		res = foreign(answer, c.Method, p.Where())
+	case res.Class == delivery.Temporary:
+		res.By = delivery.ByNobody
+		res.Detail += mayHaveArrived
+	}
+	return answer, said, &res
 }
 
 // sign has the call signed. The problem is what is known if it was not: nothing of the request has been sent.
@@ -134,9 +127,11 @@ func (d direct) sign(ctx context.Context, p parts, c soap.Call) (envelope []byte
 	if res.Class == delivery.Temporary || res.Class == delivery.Throttled { // as long as it lasts, nothing can be sent
 		res.Class = delivery.Unreachable
 	}
-	res.Detail = "not signed: " + strings.TrimSuffix(res.Detail, mayHaveArrived)
+	res.Detail = notSigned + strings.TrimSuffix(res.Detail, mayHaveArrived)
 	return nil, res
 }
+
+const notSigned = "not signed: "
 
 // maxSignature bounds what a signer may add to an envelope, in bytes, besides as much as it has.
 const maxSignature = 1 << 20
@@ -150,7 +145,7 @@ func signed(c soap.Call, a httpcall.Answer) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("the answer is no signed envelope: %w", err)
-	case said.Root != strings.TrimPrefix(c.Action, "urn:")+"Request":
+	case said.Root != c.Method+"Request":
 		return errors.New("the answer is an envelope with something else in it")
 	}
 	return nil
@@ -158,19 +153,14 @@ func signed(c soap.Call, a httpcall.Answer) error {
 
 // check asks SMEV how many responses wait, which needs the same rights as sending, and changes nothing.
 func (d direct) check(ctx context.Context) error {
-	answer, said, none := d.call(ctx, soap.Statistics(d.config.Version, d.config.NodeID, time.Now()), nil, maxAnswer)
-	if none != nil {
-		if strings.HasPrefix(none.Detail, "not signed: ") {
-			return fmt.Errorf("signer.url: %s", none.Detail)
-		}
-		return fmt.Errorf("url: cannot connect: %s", none.Detail)
-	}
-	if said.Root == "GetIncomingQueueStatisticsResponse" {
+	answer, said, problem := d.ask(ctx, soap.Statistics(d.config.Version, d.config.NodeID, time.Now()), nil, maxAnswer)
+	switch {
+	case problem == nil, said.Root == "Fault" && problem.Class != delivery.Misconfigured: // SMEV, or what stands in for it, is there
 		return nil
+	case strings.HasPrefix(problem.Detail, notSigned):
+		return fmt.Errorf("signer.url: %s", problem.Detail)
+	case answer.Status == 0:
+		return fmt.Errorf("url: cannot connect: %s", problem.Detail)
 	}
-	res := d.judge(answer, said)
-	if said.Root == "Fault" && res.Class != delivery.Misconfigured {
-		return nil // SMEV, or what stands in for it, is there
-	}
-	return fmt.Errorf("url: %s", res.Detail)
+	return fmt.Errorf("url: %s", problem.Detail)
 }

@@ -95,7 +95,7 @@ func (envelopes) send(r soap.Request) httpcall.Request { return inSOAP(soap.Adap
 
 // inSOAP returns the request of a call.
 func inSOAP(c soap.Call) httpcall.Request {
-	return httpcall.Request{Body: c.Envelope, Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"` + c.Action + `"`}}}
+	return httpcall.Request{Body: c.Envelope, Header: http.Header{"Content-Type": {"text/xml; charset=utf-8"}, "SOAPAction": {`"urn:` + c.Method + `"`}}}
 }
 
 // read reads an answer. A fault counts with any status, since some gateways set it to 200. An answer without a root is judged by its status.

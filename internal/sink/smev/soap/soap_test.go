@@ -49,15 +49,15 @@ func TestCalls(t *testing.T) {
 			Ack(version, "<id>"), Statistics(version, "", now),
 		}
 	}
-	roots := map[string]string{"urn:Send": "ClientMessage", "urn:Find": "FindMessageQuery"}
+	roots := map[string]string{"Send": "ClientMessage", "Find": "FindMessageQuery"}
 	for space, list := range calls {
 		for _, c := range list {
 			said, err := Read(c.Envelope)
-			text, root := string(c.Envelope), cmp.Or(roots[c.Action], strings.TrimPrefix(c.Action, "urn:")+"Request")
+			text, root := string(c.Envelope), cmp.Or(roots[c.Method], c.Method+"Request")
 			if err != nil || !said.Whole || said.Root != root || !strings.Contains(text, space+`"`) || c.SignedID != "" && !strings.Contains(text, ` Id="`+c.SignedID+`"`) {
 				t.Errorf("%s reads as %+v, %v", text, said, err)
 			}
-			if (c.SignedID == "") != (roots[c.Action] != "" && strings.Contains(text, "<a:itSystem>&lt;&amp;&gt;</a:itSystem>")) {
+			if (c.SignedID == "") != (roots[c.Method] != "" && strings.Contains(text, "<a:itSystem>&lt;&amp;&gt;</a:itSystem>")) {
 				t.Errorf("%s signs %q", text, c.SignedID)
 			}
 		}

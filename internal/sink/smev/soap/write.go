@@ -32,7 +32,7 @@ const (
 
 // Call is a call.
 type Call struct {
-	Action   string // SOAPAction, without its quotes
+	Method   string
 	Envelope []byte
 	SignedID string // of the element that a signature is about; the adapter signs itself
 }
@@ -185,7 +185,7 @@ func newCall(method, root, spaces string, write func(*bytes.Buffer)) Call {
 	fmt.Fprintf(&b, xml.Header+`<soap:Envelope xmlns:soap="%s"><soap:Header/><soap:Body><%s %s>`, envelopeNS, root, spaces)
 	write(&b)
 	fmt.Fprintf(&b, `</%s></soap:Body></soap:Envelope>`, root)
-	return Call{Action: "urn:" + method, Envelope: b.Bytes()}
+	return Call{Method: method, Envelope: b.Bytes()}
 }
 
 // element writes an element with a text, unless that is empty.
