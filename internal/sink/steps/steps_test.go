@@ -337,3 +337,27 @@ func TestOneTokenForAllSteps(t *testing.T) {
 		t.Errorf("%d tokens were fetched", tokens)
 	}
 }
+
+// TestSecretsOfCalls: each call has those of all calls, and its own, as their files have them now.
+func TestSecretsOfCalls(t *testing.T) {
+	var seen []string
+	g := sinktest.StartRegistry(t, 0, func(c *sinktest.Call, what, _ string, _ int) bool {
+		seen = append(seen, what+" "+c.Header.Get("Authorization")+" "+c.Header.Get("X-Number"))
+		return false
+	})
+	c, now := three(g), "1"
+	c.Bearer = "not this"
+	for key, before := range map[string]string{"bearer": "b", "steps.2.headers.x-number": "own ", "steps.0.lookup.headers.x-number": "asks "} {
+		c.SecretFrom(key, func() (string, error) { return before + now, nil })
+	}
+	c.Steps[0].Lookup.Headers = map[string]string{"x-number": "not this"}
+	s, j := open(t, c), job()
+	for _, now = range []string{"1", "2", "3"} {
+		s.Reread()
+		advance(t, s, j)
+	}
+	want := []string{"find Bearer b1 asks 1", "new Bearer b1 ", "state Bearer b2 ", "close Bearer b3 own 3"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("%q", seen)
+	}
+}
