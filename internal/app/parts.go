@@ -163,7 +163,7 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) *consumer.Consumer {
 		Handler: d.newIntake(filter), Receipt: receipt, Positions: p.Catalog,
 		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
 		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, KeepDelivered: p.KeepDelivered,
-		// Calls that are cancelled at the end of the drain return, the last commit is made, and the group is left.
+		// Then the last commit is made, the group is left, and calls that have not returned are cancelled.
 		ShutdownTimeout: max(cfg.ShutdownTimeout-5*time.Second, cfg.ShutdownTimeout/2), Logger: d.log, Registerer: p.Registry,
 	})
 }

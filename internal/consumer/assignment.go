@@ -267,15 +267,20 @@ func (t *assignment) forfeit(ctx context.Context) {
 	}
 }
 
-// settle waits until what is in hand of a source is settled or dropped.
-func (t *assignment) settle(ctx context.Context, s *source) {
-	s.revoke()
+// settle revokes sources, and waits until what is in hand of them is settled or dropped. It returns how many jobs are not in time.
+func (t *assignment) settle(ctx context.Context, sources ...*source) (open int) {
+	for _, s := range sources {
+		s.revoke()
+	}
 	t.forfeit(ctx)
-	t.awaitInFlight(ctx, s)
+	for _, s := range sources {
+		open += t.awaitInFlight(ctx, s)
+	}
+	return open
 }
 
 // awaitInFlight waits until what is in flight of a revoked source has ended, for ShutdownTimeout at most. It returns how many jobs
-// have not.
+// have not: when everything is let go of, drain counts them.
 func (t *assignment) awaitInFlight(ctx context.Context, s *source) (open int) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()

@@ -40,8 +40,8 @@ func TestWhatIsKeptGoesOn(t *testing.T) {
 
 		second := r.start(newFake())
 		r.eventually("the second has its part", func() bool { return second.count() == 2*(jobs-1) })
-		if kept := first.kept(); first.draining() || kept != 2*(jobs-1) {
-			t.Errorf("the first has let go of everything, %t, and has %d jobs in hand", first.draining(), kept)
+		if kept := first.kept(); kept != 2*(jobs-1) {
+			t.Errorf("the first has %d jobs in hand", kept)
 		}
 		first.settle(all)
 		r.eventually("all is committed", r.allCommitted(jobs, partitions, r.opt.LaneTopic))
@@ -82,7 +82,7 @@ func TestACoordinatorThatIsAway(t *testing.T) {
 	r.eventually("there is one again", func() bool { return beats.Load() >= 10 })
 	c.settle(all)
 	r.eventually("all are committed", func() bool { return r.committed(r.jobs(), 0) == 20 })
-	if r.said(1, "joined the group"); c.draining() {
+	if r.said(1, "joined the group"); c.revoked() {
 		t.Error("it has let go of everything")
 	}
 	handedOnce(t, 20, c.fake)
@@ -179,12 +179,14 @@ func TestEachPartitionMovesWhenItCan(t *testing.T) {
 func TestAStoppingMemberIsDealtNothing(t *testing.T) {
 	r := inProcess(t, 1, 6)
 	slow := newFake()
-	slow.drainsFor = 3 * time.Second
 	a, b, c := r.start(slow), r.start(newFake()), r.start(newFake())
 	r.eventually("each has its part", func() bool { return a.lanes() == 2 && b.lanes() == 2 && c.lanes() == 2 })
+	slow.mu.Lock()
+	slow.revokes, slow.revokesFor = 0, 2*time.Second
+	slow.mu.Unlock()
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); a.stop() }()
-	r.eventually("the first stops", func() bool { return !a.Joined() || slow.draining() })
+	r.eventually("the first stops", func() bool { return !a.Joined() || slow.revoked() })
 	b.stop()
 	r.eventually("the third has what the second had", func() bool { return c.lanes() == 4 })
 	select {

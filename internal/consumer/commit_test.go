@@ -53,7 +53,7 @@ func TestAStopWaitsForTheCommitInFlight(t *testing.T) {
 		<-inFlight
 		stopped := make(chan struct{})
 		go func() { defer close(stopped); c.stop() }()
-		r.eventually("it drains", c.draining)
+		r.eventually("it drains", c.revoked)
 		time.Sleep(50 * time.Millisecond) // the last commit comes at once, if it comes
 		close(release)
 		if err := <-ended; errors.Is(err, context.Canceled) { // its own timeout may have come before, on a busy machine

@@ -71,7 +71,7 @@ func (c *Consumer) watchMemory(ctx context.Context) {
 // Joined reports whether this daemon is a member of the group and reads its partitions, if it has any.
 func (c *Consumer) Joined() bool { return metric.Value(c.metrics.joined) == 1 }
 
-// Run reads until ctx ends; then it stops fetching, lets the handler drain within Options.ShutdownTimeout, commits,
+// Run reads until ctx ends; then it stops fetching, waits for what is in flight within Options.ShutdownTimeout, commits,
 // leaves the group and returns.
 func (c *Consumer) Run(ctx context.Context) {
 	if err := c.awaitTopics(ctx); err != nil {

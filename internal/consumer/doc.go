@@ -23,6 +23,6 @@
 // committer, and those that look at topics and store positions are the goroutines. Readers and the committer have heartbeats (heartbeat.go).
 //
 // A daemon keeps what it holds while the group rebalances (assignment.go). It lets go of single partitions that it is no longer dealt
-// (revoke.go), and of all when it stops or the group has gone on without it. Then readers stop, the handler drains, the last commit is
+// (revoke.go), and of all when it stops or the group has gone on without it. Then readers stop, what is in flight ends, the last commit is
 // sent, and the sources are closed. A late Settle does nothing.
 package consumer

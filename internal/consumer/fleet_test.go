@@ -123,11 +123,11 @@ func (m *member) take(j *delivery.Job) {
 	m.fleet.mu.Lock()
 	defer m.fleet.mu.Unlock()
 	m.fleet.handled[j.ID] = append(m.fleet.handled[j.ID], handling{m, time.Now(), !moves})
-	took, drains := time.Duration(m.random.IntN(300))*time.Millisecond, m.drains
-	m.inFlight.Go(func() {
+	took := time.Duration(m.random.IntN(300)) * time.Millisecond
+	go func() {
 		if !moves {
 			time.Sleep(took)
-		} else if !m.move(j, drains) {
+		} else if !m.move(j) {
 			return
 		}
 		m.mu.Lock()
@@ -135,11 +135,11 @@ func (m *member) take(j *delivery.Job) {
 		if !m.is("dead") {
 			j.Settle(delivery.OutcomeDelivered)
 		}
-	})
+	}()
 }
 
-// move writes a job to a lane until that is acknowledged. It reports false if everything is let go of before that.
-func (m *member) move(j *delivery.Job, drains int) (acked bool) {
+// move writes a job to a lane until that is acknowledged. It reports false if its partition has left before that.
+func (m *member) move(j *delivery.Job) (acked bool) {
 	chunk := broker.Chunk[*delivery.Job]{To: partition{Topic: m.fleet.opt.LaneTopic, ID: int(j.Offset>>4) % 2}, Items: []*delivery.Job{j}}
 	w := broker.Writer[*delivery.Job]{
 		Client: m.opt.Client, Acked: func([]*delivery.Job) { acked = true }, Failed: func(broker.Chunk[*delivery.Job], error) {},
@@ -153,7 +153,7 @@ func (m *member) move(j *delivery.Job, drains int) (acked bool) {
 		}
 		m.mu.Lock()
 		_, left := j.Source.Revoked()
-		over = left || m.drains > drains || m.is("dead")
+		over = left || m.is("dead")
 		m.mu.Unlock()
 	}
 	return false

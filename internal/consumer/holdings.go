@@ -214,6 +214,7 @@ func (t *assignment) run(ctx context.Context) {
 	for _, s := range t.sources() {
 		s.leave()
 	}
+	t.forfeit(lasting) // what could not be waited for
 	t.change(func([]*holding) []*holding { return nil })
 }
 
@@ -246,16 +247,13 @@ func (t *assignment) finish(ctx context.Context, stopping time.Time, save func(c
 // drainTimeout bounds a drain when others may have the partitions soon.
 const drainTimeout = 3 * time.Second
 
-// drain lets the handler finish what is in flight: within ShutdownTimeout, or drainTimeout once there is a hurry.
+// drain revokes all that is held, and waits until what is in flight has ended: within ShutdownTimeout, or drainTimeout once there is a hurry.
 func (t *assignment) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.opt.ShutdownTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.hurry, func() { time.AfterFunc(drainTimeout, cancel) })()
-	open, err := t.opt.Handler.Drain(ctx)
+	open := t.settle(ctx, t.sources()...)
 	t.metrics.doubt.Add(float64(open))
-	if err != nil {
-		t.opt.Logger.Warn("sinks do not return although their calls were cancelled; what is in flight may be sent twice", "error", err)
-	}
 	if open > 0 {
 		t.opt.Logger.Warn("jobs in flight were not finished before their partitions were lost; they may be sent twice", "jobs", open)
 	}

@@ -103,5 +103,5 @@ func (l *lease) watch(ctx context.Context, before time.Duration) {
 }
 
 // Owns reports whether the partitions that this daemon reads still belong to it, as far as it can know at now. Jobs that
-// it has read must not be sent otherwise; Handler.Drain is called then.
+// it has read must not be sent otherwise. Then all sources are revoked, and Handler.Revoke is called.
 func (c *Consumer) Owns(now time.Time) bool { return c.lease.holds(now) }

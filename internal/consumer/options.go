@@ -28,13 +28,10 @@ type Handler interface {
 	// Yield asks the handler to give back (Release of their source) jobs of lanes that it will not send soon, because a
 	// lane that has something to read waits for memory. It is called again while lanes wait.
 	Yield()
-	// Revoke forgets every job that is not in flight and whose source is revoked, and drops it from the source. Jobs in flight that
-	// are not settled when they come back, it forgets in the same way. It does not wait for them.
+	// Revoke forgets every job that is not in flight and whose source is revoked, and drops it from the source. Its offset stays open: the
+	// next owner of the partition reads it again. Jobs in flight that are not settled when they come back, it forgets in the same way. It
+	// does not wait for them.
 	Revoke(ctx context.Context) error
-	// Drain forgets every job that is not in flight, waits until those in flight are settled or ctx ends, and returns
-	// the number of jobs in doubt. The offsets of forgotten jobs stay open; the next owner of their partition reads
-	// them again.
-	Drain(ctx context.Context) (open int, err error)
 }
 
 // Positions stores the positions of lanes and timers in addition to the group's committed offsets, which expire.

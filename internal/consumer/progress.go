@@ -84,11 +84,11 @@ func (s *source) flush(ctx context.Context) error {
 	}
 }
 
-// storedPosition returns the position to be stored, which is that of the next commit; ok is false if the partition leaves.
+// storedPosition returns the position to be stored, which is that of the next commit; ok is false if the partition has left.
 func (s *source) storedPosition() (p delivery.Position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone || s.stage.Load() != staying {
+	if s.gone {
 		return delivery.Position{}, false
 	}
 	now := s.now()
@@ -122,6 +122,9 @@ func (t *assignment) savePositions(ctx context.Context) {
 	var positions []delivery.Position
 	var sources []*source // of the positions
 	for _, s := range t.sources() {
+		if leaving, _ := s.Revoked(); leaving && t.work.Err() == nil {
+			continue // its next owner may save before this one has
+		}
 		if p, ok := s.storedPosition(); ok {
 			sources, positions = append(sources, s), append(positions, p)
 		}

@@ -105,13 +105,6 @@ func (q *queues) resize(campaign string, capacity int) {
 	q.send(0)
 }
 
-func (q *queues) Drain(ctx context.Context) (int, error) {
-	for campaign := range q.of {
-		q.change(campaign, func(of *queue) { of.jobs = nil; clear(of.waiting) })
-	}
-	return q.fake.Drain(ctx)
-}
-
 func (q *queues) Revoke(ctx context.Context) error {
 	for campaign := range q.of {
 		q.change(campaign, func(of *queue) { of.jobs = slices.DeleteFunc(of.jobs, revokedOf) })

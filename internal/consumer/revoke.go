@@ -19,10 +19,8 @@ func (s *source) Revoked() (leaving, left bool) {
 func (s *source) Drop(int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stage.Load() == leaves {
-		s.dropped++
-		signal(&s.onMove)
-	}
+	s.dropped++
+	signal(&s.onMove)
 }
 
 // revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes or drops them.

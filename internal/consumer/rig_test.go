@@ -291,23 +291,22 @@ func (c *running) stop() {
 
 // fake is a Handler. By default it settles every job at once.
 type fake struct {
-	mu        sync.Mutex
-	seen      map[string]int // by job id
-	order     map[string][]string
-	at        map[string]time.Time
-	open      map[*delivery.Job]bool
-	defects   []*delivery.Job
-	relieved  int
-	drains    int
-	yields    bool
-	drainsFor time.Duration
-	lingers   bool // jobs that are kept are in flight, and do not end
-	stubborn  bool // it does nothing when it is asked to relieve a window
+	mu         sync.Mutex
+	seen       map[string]int // by job id
+	order      map[string][]string
+	at         map[string]time.Time
+	open       map[*delivery.Job]bool
+	defects    []*delivery.Job
+	relieved   int
+	revokes    int
+	yields     bool
+	revokesFor time.Duration
+	lingers    bool // jobs that are kept are in flight, and do not end
+	stubborn   bool // it does nothing when it is asked to relieve a window
 
-	first    func(jobs []*delivery.Job) (refuse bool) // what happens before all else; nil for nothing
-	keep     func(*delivery.Job) bool                 // jobs to keep open; nil for none
-	refuse   func(*delivery.Job) bool                 // lane jobs to refuse, with all later ones of their campaign in the call
-	inFlight sync.WaitGroup
+	first  func(jobs []*delivery.Job) (refuse bool) // what happens before all else; nil for nothing
+	keep   func(*delivery.Job) bool                 // jobs to keep open; nil for none
+	refuse func(*delivery.Job) bool                 // lane jobs to refuse, with all later ones of their campaign in the call
 }
 
 // faked is a fake, or a handler that is based on one.
@@ -379,8 +378,11 @@ func giveBack(j *delivery.Job) { j.Source.Release(j.Offset) }
 
 func (f *fake) Revoke(context.Context) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	lasts := f.revokesFor
+	f.revokes++
 	maps.DeleteFunc(f.open, func(j *delivery.Job, _ bool) bool { return !f.lingers && revokedOf(j) })
+	f.mu.Unlock()
+	time.Sleep(lasts)
 	return nil
 }
 
@@ -394,21 +396,11 @@ func revokedOf(j *delivery.Job) bool {
 	return true
 }
 
-func (f *fake) Drain(context.Context) (int, error) {
-	f.mu.Lock()
-	f.drains++
-	clear(f.open)
-	f.mu.Unlock()
-	time.Sleep(f.drainsFor)
-	f.inFlight.Wait()
-	return 0, nil
-}
-
-// draining reports whether a drain has begun.
-func (f *fake) draining() bool {
+// revoked reports whether jobs had to be let go of.
+func (f *fake) revoked() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.drains > 0
+	return f.revokes > 0
 }
 
 // end takes kept jobs out and ends each in a way. It returns how many.

@@ -269,7 +269,7 @@ type Source interface {
 	// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and
 	// whether it has.
 	Revoked() (leaving, left bool)
-	// Drop records that the daemon no longer has the job at an offset, and that it was not settled.
+	// Drop records that the daemon no longer has the job at an offset, and that it was not settled. The partition is revoked, or will be.
 	Drop(offset int64)
 }
 

@@ -34,13 +34,12 @@ type slots struct {
 	clocks  storeClocks
 	sends   sends
 	unsent  unsent // to be handed back to the windows of quotas
-	drain   draining
 }
 
 // ask sends one take for every campaign that is due.
 func (sl *slots) ask(now instant) {
 	t := &sl.takes
-	if sl.drain.stopped || !t.ready(now.local) {
+	if !t.ready(now.local) {
 		return
 	}
 	queues, asks := make([]*queue, 0, t.lastItems), make([]delivery.Ask, 0, t.lastItems)
@@ -208,7 +207,7 @@ func (sl *slots) grant(q *queue, a delivery.Ask, g delivery.Granted, now instant
 		q.sink.granted += g.Units
 	}
 	switch {
-	case q.units == 0: // also while it drains
+	case q.units == 0:
 		sl.refundSlots(q, noRevision)
 		sl.takes.askLater(q, now.local)
 		return

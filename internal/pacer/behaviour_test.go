@@ -120,12 +120,16 @@ func (f *fleet) refuses(t *testing.T, n int, list []*delivery.Job) []*delivery.J
 	return refused
 }
 
-// drain drains the first daemon, which leaves no job in doubt.
-func (f *fleet) drain(t *testing.T) {
+// revoke takes partitions away from the first daemon, and waits until what was in flight has come back.
+func (f *fleet) revoke(t *testing.T, partitions ...*partition) {
 	t.Helper()
-	if open, err := f.daemons[0].Drain(t.Context()); open != 0 || err != nil {
-		t.Errorf("drain: %d open, %v", open, err)
+	for _, p := range partitions {
+		p.revoke()
 	}
+	if err := f.daemons[0].Revoke(t.Context()); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(time.Second)
 }
 
 func (f *fleet) troubles(t *testing.T) []delivery.Trouble {
@@ -376,41 +380,27 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
-	t.Run("waits for what is in flight and forgets the rest, also what waits for its destination", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), withShops(&shops{limit: map[string]int{"small": 1}}), func(t *testing.T, f *fleet) {
-			f.receiver.setLatency(700 * time.Millisecond)
-			src := f.pushed(t, delivery.FromIngress, "c", 300, "a", "a", "a", "small")
-			time.Sleep(time.Second)
-			f.drain(t)
-			n := f.count("c")
-			if n == 0 || src.count(delivery.OutcomeDelivered) != n {
-				t.Errorf("%d sent, %d settled", n, src.count(delivery.OutcomeDelivered))
-			}
-			time.Sleep(2 * time.Second)
-			exactly(t, f.count("c"), n, "sent after the drain")
-			f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
-			time.Sleep(2 * time.Second)
-			exactly(t, f.count("c"), n+10, "sent, as it goes on after the drain")
-		})
-	})
-	t.Run("cancels what takes too long and counts it", func(t *testing.T) {
-		one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
-			f.receiver.setLatency(time.Hour)
-			src := f.offered(t, delivery.FromIngress, "c", 5)
-			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-			defer cancel()
-			open, err := f.daemons[0].Drain(ctx)
-			if open != 5 || err != nil || src.counts().settled != 0 {
-				t.Errorf("open %d, %v, settled %v", open, err, src.counts())
-			}
-		})
+// TestRevokeOfAll: what is in flight is settled, and the rest is dropped, also what waits for its destination.
+func TestRevokeOfAll(t *testing.T) {
+	one(t, newBook(campaign("c", 100)), withShops(&shops{limit: map[string]int{"small": 1}}), func(t *testing.T, f *fleet) {
+		f.receiver.setLatency(700 * time.Millisecond)
+		src := f.pushed(t, delivery.FromIngress, "c", 300, "a", "a", "a", "small")
+		time.Sleep(time.Second)
+		f.revoke(t, src)
+		n := f.count("c")
+		if is := src.counts().settled; n == 0 || src.count(delivery.OutcomeDelivered) != n || is+src.dropped != 300 {
+			t.Errorf("%d sent, %d settled, %d dropped", n, is, src.dropped)
+		}
+		time.Sleep(2 * time.Second)
+		exactly(t, f.count("c"), n, "sent after that")
+		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
+		time.Sleep(2 * time.Second)
+		exactly(t, f.count("c"), n+10, "sent, as it goes on")
 	})
 }
 
-// Jobs that belong to other daemons by now are not sent, whether they wait or are offered; after the drain that follows,
-// others are.
+// Jobs that belong to other daemons by now are not sent, whether they wait or are offered. They are dropped, so that no one waits for them. Once
+// their partitions are revoked, others are sent.
 func TestJobsOfOthersAreNotSent(t *testing.T) {
 	var lost atomic.Bool
 	owns := func(o *Options) { o.Owns = func(time.Time) bool { return !lost.Load() } }
@@ -428,11 +418,12 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 			t.Errorf("%d sent, then %d of others", n, more)
 		}
 		exactly(t, src.count(delivery.OutcomeDelivered), n, "in flight were settled")
-		f.drain(t)
+		exactly(t, src.dropped, 300-n, "dropped")
+		f.revoke(t, src)
 		lost.Store(false)
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))
 		time.Sleep(2 * time.Second)
-		exactly(t, f.count("c")-n, 10, "sent after the drain")
+		exactly(t, f.count("c")-n, 10, "sent of others after that")
 	})
 }
 

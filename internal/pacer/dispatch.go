@@ -112,7 +112,7 @@ func (p *Pacer) reuse(x *sent, now instant) bool {
 	switch class := x.result.Class; {
 	case x.forfeited, class != delivery.Duplicate && class != delivery.Cancelled, x.latest == never, now.local > x.latest:
 		return false
-	case p.drain.stopped, x.epoch != p.drain.epoch, q.campaign != x.campaign, q.sink != s:
+	case q.campaign != x.campaign, q.sink != s:
 		return false
 	case !q.ready() || q.opens() > now.local || q.outOfCalls() || s.calls.inFlight >= s.max:
 		return false
@@ -181,9 +181,8 @@ type dispatch struct {
 	used        []delivery.Grant   // its slots, as counted by quotas
 	at          int64              // local time of its slot
 	latest      int64              // local time until which the slot may be used; never without a slot
-	epoch       int
-	begun       int64 // local time when it was passed on
-	since       int64 // local time when the job was last sent before, or else when it is now
+	begun       int64              // local time when it was passed on
+	since       int64              // local time when the job was last sent before, or else when it is now
 }
 
 // sent is the result of one sink call.
@@ -213,8 +212,7 @@ func (p *Pacer) noteLate(now instant) {
 func (p *Pacer) begin(x dispatch, now instant) {
 	x.queue.calls.began(now.local)
 	x.sink.calls.began(now.local)
-	p.sends.inFlight++
-	x.ctx, x.epoch, x.begun, x.since, x.campaign = p.sends.ctx, p.drain.epoch, now.local, now.lastTry(x.job), x.queue.campaign
+	x.ctx, x.begun, x.since, x.campaign = p.sends.ctx, now.local, now.lastTry(x.job), x.queue.campaign
 	if x.destination = p.destinationOf(x.sink, x.job, now); x.destination != nil {
 		x.destination.left(x.job)
 		x.destination.calls.began(now.local)
@@ -253,19 +251,11 @@ func (p *Pacer) deliver(x dispatch) {
 // sends are the calls of sinks.
 type sends struct {
 	*senders
-	ctx      context.Context // of the calls
-	cancel   context.CancelFunc
-	inFlight int     // and jobs whose keys are asked
-	asked    int     // these
-	keys     latency // of the answers of keys
-	lateAt   int64   // local time when a slot was last used so late that relaying has to wait; 0: never
-}
-
-// renew makes a context for further calls when that of the last ones has been cancelled.
-func (s *sends) renew() {
-	if s.ctx.Err() != nil {
-		s.begin(s.ctx)
-	}
+	ctx    context.Context // of the calls
+	cancel context.CancelFunc
+	asked  int     // jobs whose keys are asked
+	keys   latency // of the answers of keys
+	lateAt int64   // local time when a slot was last used so late that relaying has to wait; 0: never
 }
 
 // begin makes the context of calls, which do not end with ctx.

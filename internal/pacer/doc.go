@@ -2,7 +2,7 @@
 // quantum at a time, sends each job at its slot, and settles it.
 //
 // One scheduler goroutine (Pacer.Run) owns every queue, every slot and every gate; there is no lock on them.
-// Others communicate with it: the consumer by Offer, Relieve and Drain, sink calls and takes by passing their
+// Others communicate with it: the consumer by Offer, Relieve and Revoke, sink calls and takes by passing their
 // results. The scheduler never blocks and does no I/O: takes, refunds and sends run in goroutines that it counts
 // and waits for.
 //

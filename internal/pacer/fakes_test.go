@@ -1,7 +1,6 @@
 package pacer
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"sync"
@@ -43,8 +42,6 @@ func (o *outbox) Put(j *delivery.Job, to delivery.Reroute) {
 		j.Settle(delivery.OutcomeDead)
 	}
 }
-
-func (o *outbox) Drain(context.Context) int { return 0 }
 
 func (o *outbox) Revoke() {}
 

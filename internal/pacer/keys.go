@@ -120,9 +120,8 @@ func (p *Pacer) askKeys(q *queue, now instant) {
 		}
 		q.remove(j)
 		q.put(rankAsked, j)
-		p.sends.inFlight++
 		p.sends.asked++
-		asked := keyAsk{at: now.local, dispatch: dispatch{queue: q, campaign: q.campaign, sink: q.sink, job: j, epoch: p.drain.epoch}}
+		asked := keyAsk{at: now.local, dispatch: dispatch{queue: q, campaign: q.campaign, sink: q.sink, job: j}}
 		p.opt.Keys.Count(delivery.KeyAsk{Job: j, Campaign: q.campaign, Sink: q.sink.id}, func(a delivery.KeyAnswer) {
 			asked.answer = a
 			p.inbox.answer(asked)
@@ -147,12 +146,11 @@ func (p *Pacer) stillAllowed(x *dispatch, now instant) bool {
 		until = max(until, p.clocks.of(q.grants[0].From.Shard).local(q.slot(ahead)))
 	}
 	return now.timeOf(until).Before(j.SendBy.Time()) && x.campaign == q.campaign && x.sink == q.sink && q.standing(now) == sending &&
-		!revoked(j.Source) && x.epoch == p.drain.epoch && !p.drain.stopped && !p.disown(now)
+		!revoked(j.Source) && !p.disown(now)
 }
 
 // keysAnswered has a job wait for its slot that its keys allow. Any other goes where it waits.
 func (p *Pacer) keysAnswered(a keyAsk, now instant) {
-	p.sends.inFlight--
 	p.sends.asked--
 	p.sends.keys.observe(now.local - a.at)
 	q, j := a.queue, a.job
@@ -168,8 +166,9 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 		p.opt.Keys.Release(j)
 		j.SendBy = 0
 	}
-	if a.epoch != p.drain.epoch || p.disown(now) {
-		return // it has been read again, or will be
+	if p.disown(now) {
+		p.letGo(j, now)
+		return
 	}
 	p.carryOut(j, p.keptBack(q, j, a.answer, now), now)
 	p.refill(q, now)

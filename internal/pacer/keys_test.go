@@ -277,15 +277,17 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 			exactly(t, f.count("c"), 100, "sent")
 		})
 	})
-	t.Run("a drain", func(t *testing.T) {
+	t.Run("a revocation", func(t *testing.T) {
 		k := &keys{takes: 8 * time.Millisecond}
 		oneKeyed(t, keyedCampaign(1000), k, func(t *testing.T, f *fleet) {
-			src := newPartition("lane/0")
 			for range 3 {
+				src := newPartition("lane/0")
 				f.offer(t, jobs(src, delivery.FromLane, "c", 0, 1000))
 				time.Sleep(100*time.Millisecond + 3*time.Millisecond)
-				f.drain(t)
-				atMost(t, len(k.counted), 0, "counted after the drain")
+				f.revoke(t, src)
+				k.mu.Lock()
+				atMost(t, len(k.counted), 0, "counted after that")
+				k.mu.Unlock()
 			}
 		})
 	})

@@ -70,7 +70,7 @@ func inTurn[T any](ctx context.Context, p *Pacer, f func(now instant) T) (result
 		case result = <-answer:
 			return result, nil
 		case <-p.inbox.closed:
-			return result, ErrDraining
+			return result, errEnded
 		case <-ended:
 			if begun.CompareAndSwap(false, true) {
 				return result, ctx.Err()

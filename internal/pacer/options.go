@@ -70,9 +70,6 @@ type Keys interface {
 type Requeuer interface {
 	// Put never blocks.
 	Put(job *delivery.Job, to delivery.Reroute)
-	// Drain drops jobs that no produce call has taken yet, waits for the calls in flight, and returns how many
-	// jobs are in doubt when ctx ends before them.
-	Drain(ctx context.Context) (inDoubt int)
 	// Revoke drops jobs for lanes whose source is revoked, and which no produce call has taken yet.
 	Revoke()
 	// Throttle asks that filling lanes give way to sending for d.

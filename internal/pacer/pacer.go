@@ -12,10 +12,12 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// ErrDraining is returned by Offer while the pacer drains or has stopped.
-var ErrDraining = errors.New("pacer is draining")
+var (
+	errEnded    = errors.New("the scheduler has ended")
+	errDisowned = errors.New("the jobs are other daemons' by now")
+)
 
-// Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Drain may be called from any goroutine
+// Pacer owns the queues of one daemon. Make one with New, run it with Run; Offer, Relieve and Revoke may be called from any goroutine
 // while it runs. Its parts lie in layers, and none calls those around it: slots, gates, placing, judge.
 type Pacer struct {
 	judge
@@ -48,7 +50,7 @@ func New(o Options) *Pacer {
 }
 
 // Run schedules until ctx ends; then it cancels what is in flight, waits for it and returns nil. Jobs still queued stay
-// open at their source. Drain first for a graceful end.
+// open at their source. Revoke first for a graceful end.
 func (p *Pacer) Run(ctx context.Context) error {
 	p.sends.begin(ctx)
 	changed := p.opt.Catalog.Subscribe()
@@ -127,7 +129,6 @@ func (p *Pacer) turn() {
 		p.maintain(now)
 	}
 	p.ask(now)
-	p.drained()
 }
 
 // wakeAt is the local time when something is next due.
@@ -173,17 +174,17 @@ func (p *Pacer) Offer(ctx context.Context, jobs []*delivery.Job) (refused []*del
 	if p.opt.Keys != nil {
 		p.opt.Keys.Refuse(jobs)
 	}
-	stopped, asks := false, []delivery.KeyAsk(nil)
+	disowned, asks := false, []delivery.KeyAsk(nil)
 	refused, err = inTurn(ctx, p, func(now instant) (refused []*delivery.Job) {
-		if stopped = p.drain.stopped || p.disown(now); !stopped {
+		if disowned = p.disown(now); !disowned {
 			refused, asks = p.place(jobs, now)
 		}
 		return refused
 	})
 	switch {
 	case err != nil:
-	case stopped:
-		err = ErrDraining
+	case disowned:
+		err = errDisowned
 	case len(asks) > 0:
 		p.opt.Keys.Reserve(asks, func(a delivery.KeyAsk, told delivery.KeyAnswer, leave func()) {
 			if told != (delivery.KeyAnswer{}) {

@@ -33,7 +33,7 @@ type where uint8
 
 const (
 	stays         where = iota // where it was read, until there is room
-	inDoubt                    // it may have been sent; whoever reads it next decides
+	inDoubt                    // it may have been sent, and stays open; whoever reads it next decides
 	queued                     // in its queue
 	atFront                    // at the front of its queue
 	atDestination              // apart from its queue, for its destination
@@ -65,7 +65,7 @@ func late() placement {
 
 // carryOut does what was decided for a job.
 func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
-	if !to.bound && (p.drain.stopped || revoked(j.Source)) {
+	if !to.bound && revoked(j.Source) {
 		p.letGo(j, now)
 		return
 	}
@@ -105,7 +105,6 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 		p.awaitCapacity(j, now)
 		p.giveBack(j, now)
 	case inDoubt:
-		p.drain.doubt++
 	}
 }
 

@@ -20,10 +20,10 @@ func (p *Pacer) letGo(j *delivery.Job, now instant) {
 	if j.HadTurn() && !tried(j) {
 		why = delivery.ReasonKey
 	}
-	switch leaving, left := j.Source.Revoked(); {
-	case (tried(j) || j.Due.After(now.wall) && (j.HadTurn() || !j.Call.At.IsZero())) && !left && p.opt.Owns(now.wall):
+	_, left := j.Source.Revoked()
+	if (tried(j) || j.Due.After(now.wall) && (j.HadTurn() || !j.Call.At.IsZero())) && !left && p.opt.Owns(now.wall) {
 		p.opt.Requeuer.Put(j, toTimer(why, j.ReadyAt()).Reroute)
-	case leaving || left:
+	} else {
 		j.Source.Drop(j.Offset)
 	}
 }
@@ -32,16 +32,46 @@ func (p *Pacer) letGo(j *delivery.Job, now instant) {
 // stay, and the slots go to them.
 func (p *Pacer) Revoke(ctx context.Context) error {
 	_, err := inTurn(ctx, p, func(now instant) (done struct{}) {
-		p.keep(func(j *delivery.Job) bool { return !revoked(j.Source) }, now)
-		for _, q := range p.queues.list {
-			q.waiting = slices.DeleteFunc(q.waiting, revoked)
-			p.makeCapacity(q, now)
-		}
+		p.keep(func(src delivery.Source) bool { return !revoked(src) }, now)
 		return done
 	})
-	if err != nil && !errors.Is(err, ErrDraining) {
+	if err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
 	p.opt.Requeuer.Revoke()
 	return nil
+}
+
+// disown lets go of every job that is not in flight if they belong to other daemons by now, and reports whether they do. All sources are
+// revoked then.
+func (p *Pacer) disown(now instant) bool {
+	if p.opt.Owns(now.wall) {
+		return false
+	}
+	p.keep(func(delivery.Source) bool { return false }, now)
+	return true
+}
+
+// keep lets go of the jobs in memory whose source stays rejects, and hands back the slots of queues that are empty then.
+func (p *Pacer) keep(stays func(delivery.Source) bool, now instant) {
+	p.returnUnsent()
+	keeps := func(_ int64, j *delivery.Job) bool {
+		kept := stays(j.Source)
+		if !kept {
+			p.letGo(j, now)
+		}
+		return kept
+	}
+	for _, q := range p.queues.list {
+		p.disallow(q, every)
+		q.filter(keeps)
+		p.returnUnused(q)
+	}
+	for c := range p.notQueued(now) {
+		c.filter(keeps)
+	}
+	for _, q := range p.queues.list {
+		q.waiting = slices.DeleteFunc(q.waiting, func(src delivery.Source) bool { return !stays(src) })
+		p.makeCapacity(q, now)
+	}
 }

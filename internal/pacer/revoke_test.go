@@ -59,9 +59,9 @@ func TestAnOfferThatWasGivenUp(t *testing.T) {
 	})
 }
 
-// TestAttemptsOutliveADrain: a job that has failed, before a drain or during it, goes to a timer with its attempt and its back-off. If it
+// TestAttemptsOutliveARevocation: a job that has failed, before it or during it, goes to a timer with its attempt and its back-off. If it
 // is another daemon's by now, it stays where it was read.
-func TestAttemptsOutliveADrain(t *testing.T) {
+func TestAttemptsOutliveARevocation(t *testing.T) {
 	for name, c := range map[string]struct {
 		latency, until time.Duration
 		lost           bool
@@ -82,8 +82,7 @@ func TestAttemptsOutliveADrain(t *testing.T) {
 				in := f.offered(t, delivery.FromIngress, "c", 20)
 				time.Sleep(c.until)
 				lost.Store(c.lost)
-				f.drain(t)
-				time.Sleep(time.Second)
+				f.revoke(t, in)
 				sent := map[string]int{}
 				for _, s := range f.receiver.history() {
 					sent[s.id]++
@@ -102,16 +101,16 @@ func TestAttemptsOutliveADrain(t *testing.T) {
 	}
 }
 
-// TestAWaitOutlivesADrain: a job whose destination has asked to wait for some seconds goes to a timer until then, though it has used no attempt.
-func TestAWaitOutlivesADrain(t *testing.T) {
+// TestAWaitOutlivesARevocation: a job whose destination has asked to wait for some seconds goes to a timer until then, though it has used no attempt.
+func TestAWaitOutlivesARevocation(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
 		f.receiver.setAnswer(always(delivery.Result{Class: delivery.Throttled, Scope: delivery.ScopeRecipient, RetryAfter: 4 * time.Second}))
 		in := f.offered(t, delivery.FromIngress, "c", 20)
 		time.Sleep(time.Second)
-		f.drain(t)
+		f.revoke(t, in)
 		exactly(t, in.count(delivery.OutcomeRetried), 20, "in timers")
 		for _, p := range f.outboxes[0].puts {
-			within(t, time.Until(p.to.Due), 2*time.Second, 4*time.Second, "it waits on, %s", p.to.Reason)
+			within(t, time.Until(p.to.Due), time.Second, 3*time.Second, "it waits on, %s", p.to.Reason)
 		}
 	})
 }

@@ -21,7 +21,6 @@ const (
 // campaign and sink.
 func (p *Pacer) settle(x sent, now instant) {
 	q, s, j := x.queue, x.sink, x.job
-	p.sends.inFlight--
 	allowed := x.forfeited && p.stillAllowed(&x.dispatch, now)
 	if x.forfeited && j.SendBy != 0 && !allowed {
 		p.opt.Keys.Release(j)
@@ -52,9 +51,6 @@ func (p *Pacer) settle(x sent, now instant) {
 	}
 	if (x.forfeited || x.result.Class >= delivery.Withheld) && !reused {
 		p.unsent.add(x.used)
-	}
-	if x.epoch != p.drain.epoch {
-		return // outlived a drain; the job has been read again
 	}
 	if allowed { // it goes at the next slot
 		p.metrics.forfeited.Add(float64(j.Weight))

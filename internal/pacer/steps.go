@@ -28,7 +28,7 @@ func (v *judge) goOn(x *sent, now instant) placement {
 	}
 	j.State, j.Attempt = r.State, 0
 	at := now.wall.Add(max(0, r.RetryAfter))
-	if r.Repeatable && !v.drain.stopped {
+	if r.Repeatable && !revoked(j.Source) {
 		return v.waitStep(x.queue, x.sink, j, at, now)
 	}
 	to := x.queue.stepTimer(x.sink, j, at, false, now)
@@ -86,7 +86,7 @@ func (p *placing) decideStep(j *delivery.Job, e *effective, now instant) placeme
 // sendFollowUp sends the sink's next follow-up, and reports whether there was one that could be sent.
 func (p *Pacer) sendFollowUp(s *sinkState, now instant) bool {
 	f := &s.followUps
-	if f.ready == 0 || f.next > now.local || s.breaker.open(now.local) || s.calls.inFlight >= s.max || p.drain.stopped {
+	if f.ready == 0 || f.next > now.local || s.breaker.open(now.local) || s.calls.inFlight >= s.max {
 		return false
 	}
 	if s.breaker.tripped && s.calls.inFlight > 0 { // one job is tried

@@ -97,8 +97,8 @@ func TestAJobWithoutATurn(t *testing.T) {
 	})
 }
 
-// TestTurnsOutliveADrain: a job that waits in memory for its turn goes to a timer, and to no turn of another job.
-func TestTurnsOutliveADrain(t *testing.T) {
+// TestTurnsOutliveARevocation: a job that waits in memory for its turn goes to a timer, and to no turn of another job.
+func TestTurnsOutliveARevocation(t *testing.T) {
 	turns := map[string]time.Time{}
 	k := &keys{takes: 20 * time.Millisecond, reserve: func(j *delivery.Job) delivery.KeyAnswer {
 		wait := 3*time.Second + time.Duration(j.Offset)*time.Millisecond
@@ -109,7 +109,7 @@ func TestTurnsOutliveADrain(t *testing.T) {
 		src := newPartition("in/0")
 		f.offer(t, jobs(src, delivery.FromIngress, "c", 0, 30))
 		time.Sleep(time.Second)
-		f.drain(t)
+		f.revoke(t, src)
 		atLeast(t, len(turns), 10, "have turns")
 		exactly(t, src.count(delivery.OutcomeRetried), len(turns), "in timers")
 		for _, p := range f.outboxes[0].puts {

@@ -152,29 +152,29 @@ func (w *world) collect(l *partitionLog) (open int) {
 
 // move has a daemon give a partition to the other one. What is not settled is read again.
 func (w *world) move(l *partitionLog) {
-	l.source.revoke()
-	err := w.daemons[l.owner].Revoke(context.Background())
-	w.expect(err == nil, "revocation: %v", err)
-	time.Sleep(2 * time.Second)
-	w.mu.Lock()
-	open := w.collect(l)
-	w.reread(l, 1-l.owner)
-	w.mu.Unlock()
-	w.expect(open == 0, "%d jobs are held on to", open)
+	w.revoke(l.owner, 1-l.owner, l)
 }
 
-// restart has a daemon read all of its partitions anew, after a drain.
+// restart has a daemon read all of its partitions anew.
 func (w *world) restart(daemon int) {
-	open, err := w.daemons[daemon].Drain(context.Background())
-	w.expect(open == 0 && err == nil, "drain: %d open, %v", open, err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.logs {
-		if l.owner == daemon {
-			w.collect(l)
-			w.reread(l, daemon)
-		}
+	w.revoke(daemon, daemon, slices.DeleteFunc(slices.Clone(w.logs), func(l *partitionLog) bool { return l.owner != daemon })...)
+}
+
+func (w *world) revoke(from, to int, logs ...*partitionLog) {
+	for _, l := range logs {
+		l.source.revoke()
 	}
+	err := w.daemons[from].Revoke(context.Background())
+	w.expect(err == nil, "revocation: %v", err)
+	time.Sleep(2 * time.Second)
+	open := 0
+	w.mu.Lock()
+	for _, l := range logs {
+		open += w.collect(l)
+		w.reread(l, to)
+	}
+	w.mu.Unlock()
+	w.expect(open == 0, "%d jobs are held on to", open)
 }
 
 // reread has a daemon read a partition from the first job that is not settled.

@@ -6,36 +6,24 @@ import (
 )
 
 // outbox holds the queues of all sources, the rings of their turns, and the items that wait for partitions that refuse. It does no I/O;
-// every method needs the relay's lock. A closed outbox accepts nothing: Drain closes it, so that items that a worker still returns are
-// dropped and their jobs stay open.
+// every method needs the relay's lock.
 type outbox struct {
 	queues map[queueKey]*queue // those with items, or busy
 	rings  [classes][]*queue   // not busy, not empty; the first has waited longest
 	held   map[place]*stalledPartition
 
-	turns   map[*turn]struct{} // begun and not given back
-	noLanes bool               // being drained: lane items are dropped
-	closed  bool
-	idle    chan struct{} // closed when the outbox is closed and no turn is sending
-	results int           // jobs whose events are not acknowledged
-	inDoubt int           // dropped although the broker may have written them, or although they were sent: those with results
+	results int // jobs whose events are not acknowledged
 }
 
 func newOutbox() *outbox {
-	return &outbox{
-		queues: make(map[queueKey]*queue),
-		held:   make(map[place]*stalledPartition),
-		turns:  make(map[*turn]struct{}),
-		idle:   make(chan struct{}),
-	}
+	return &outbox{queues: make(map[queueKey]*queue), held: make(map[place]*stalledPartition)}
 }
 
 func (o *outbox) put(it *item) {
-	class := classOf(it.to)
 	if it.result != nil {
 		o.results++
 	}
-	if o.closed || o.noLanes && class == lanes || o.dropIfRevoked(it) {
+	if o.dropIfRevoked(it) {
 		return
 	}
 	q := o.queueOf(it)
@@ -85,40 +73,15 @@ func (o *outbox) next(class queueClass, now, heldUntil time.Time) (*queue, time.
 	return q, 0
 }
 
-// take removes the next batch of the turn's queue. From now on the turn accounts for the items that were in doubt.
-func (o *outbox) take(t *turn, maxBytes int) []*item {
-	if o.closed {
-		return nil
-	}
+// take removes the next batch of a queue.
+func (o *outbox) take(q *queue, maxBytes int) []*item {
 	jobs := maxBatchJobs
-	if t.q.class == events {
+	if q.class == events {
 		jobs = eventsBatch
 	}
-	items, rest := split(t.q.items, jobs, maxBytes)
-	items, t.q.items = slices.DeleteFunc(items, o.dropIfRevoked), rest
-	o.begin(t, items)
-	return items
-}
-
-// begin records that a turn accounts for items.
-func (o *outbox) begin(t *turn, items []*item) {
-	t.open = countUnacknowledged(items)
-	o.turns[t] = struct{}{}
-}
-
-// end ends a turn. Of a closed outbox, what has failed is dropped; it returns false then.
-func (o *outbox) end(t *turn) bool {
-	delete(o.turns, t)
-	if t.q != nil {
-		t.q.busy = false
-	}
-	if o.closed {
-		for _, f := range t.failures {
-			o.drop(f.items)
-		}
-		o.maybeIdle()
-	}
-	return !o.closed
+	items, rest := split(q.items, jobs, maxBytes)
+	q.items = rest
+	return slices.DeleteFunc(items, o.dropIfRevoked)
 }
 
 // putBack returns items to the heads of their queues, in their order.
@@ -132,24 +95,8 @@ func (o *outbox) putBack(items []*item) {
 		of[q] = append(of[q], it)
 	}
 	for q, list := range of {
-		if q.class == lanes && o.noLanes {
-			o.drop(list)
-			continue
-		}
 		q.items = append(list, q.items...)
 		o.list(q)
-	}
-}
-
-// closeLanes drops the items for lanes that have not been tried yet.
-func (o *outbox) closeLanes() {
-	o.noLanes, o.rings[lanes] = true, nil
-	for _, q := range o.queues {
-		if q.class == lanes {
-			o.drop(q.items)
-			q.items, q.listed = nil, false
-			o.list(q)
-		}
 	}
 }
 
@@ -183,34 +130,6 @@ func (o *outbox) revoke() {
 	}
 }
 
-// close drops everything that is not being sent.
-func (o *outbox) close() {
-	if o.closed {
-		return
-	}
-	o.closed = true
-	for _, q := range o.queues {
-		o.drop(q.items)
-	}
-	for _, h := range o.held {
-		o.drop(h.items) // those being tried belong to a turn
-	}
-	o.queues, o.rings, o.held = nil, [classes][]*queue{}, nil
-	o.maybeIdle()
-}
-
-func (o *outbox) drop(items []*item) { o.inDoubt += countUnacknowledged(items) }
-
-// countUnacknowledged returns the number of items that the broker may have written already, and of those whose jobs have been sent.
-func countUnacknowledged(items []*item) (n int) {
-	for _, it := range items {
-		if it.unknown || it.result != nil {
-			n++
-		}
-	}
-	return n
-}
-
 // refusedResults returns for how many partitions that refuse events wait.
 func (o *outbox) refusedResults() (n int) {
 	for _, h := range o.held {
@@ -234,26 +153,4 @@ func (o *outbox) jobs() (n int) {
 		}
 	}
 	return n
-}
-
-// open returns the number of jobs, over all turns, whose records may or may not have been written.
-func (o *outbox) open() (n int) {
-	for t := range o.turns {
-		n += t.open
-	}
-	return n
-}
-
-// maybeIdle closes idle if nothing is being sent. The outbox is closed.
-func (o *outbox) maybeIdle() {
-	for t := range o.turns {
-		if t.sending {
-			return
-		}
-	}
-	select {
-	case <-o.idle:
-	default:
-		close(o.idle)
-	}
 }

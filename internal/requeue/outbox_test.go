@@ -41,7 +41,7 @@ func TestOutboxAgreesWithLists(t *testing.T) {
 		o, now := newOutbox(), time.Now()
 		sources := []delivery.Source{newSource("a"), newSource("b"), newSource("c")}
 		queues, busy, turns := map[queueKey][]*item{}, map[queueKey]bool{}, [classes][]queueKey{}
-		var begun []*turn
+		var begun []*queue
 		var took [][]*item // in these turns
 		list := func(key queueKey) {
 			if !busy[key] && len(queues[key]) > 0 && !slices.Contains(turns[key.class], key) {
@@ -85,20 +85,19 @@ func TestOutboxAgreesWithLists(t *testing.T) {
 						break
 					}
 				}
-				tn := &turn{q: q, box: o}
-				if batch := o.take(tn, most); !slices.Equal(batch, queues[key][:n]) {
+				if batch := o.take(q, most); !slices.Equal(batch, queues[key][:n]) {
 					rt.Fatalf("a batch of %d items, want the first %d", len(batch), n)
 				}
-				begun, took, queues[key] = append(begun, tn), append(took, queues[key][:n:n]), queues[key][n:]
+				begun, took, queues[key] = append(begun, q), append(took, queues[key][:n:n]), queues[key][n:]
 			},
 			"end": func(rt *rapid.T) {
 				if len(begun) == 0 {
 					return
 				}
 				i := rapid.IntRange(0, len(begun)-1).Draw(rt, "turn")
-				key, items := begun[i].q.queueKey, took[i]
-				o.end(begun[i])
-				o.list(begun[i].q)
+				key, items := begun[i].queueKey, took[i]
+				begun[i].busy = false
+				o.list(begun[i])
 				busy[key] = false
 				list(key)
 				if rapid.Bool().Draw(rt, "put back") {
@@ -130,11 +129,10 @@ func TestRevokedSources(t *testing.T) {
 	written := func() (offsets []int64) {
 		for _, class := range []queueClass{urgent, urgent, lanes, lanes} {
 			if q, _ := o.next(class, time.Now(), time.Time{}); q != nil {
-				tn := &turn{q: q, box: o}
-				for _, it := range o.take(tn, 1<<20) {
+				for _, it := range o.take(q, 1<<20) {
 					offsets = append(offsets, it.job.Offset)
 				}
-				o.end(tn)
+				q.busy = false
 				o.list(q)
 			}
 		}

@@ -59,7 +59,7 @@ func (p *plan) withoutStalled(chunks []broker.Chunk[*item]) (free []broker.Chunk
 	defer t.relay.mu.Unlock()
 	for _, c := range chunks {
 		at := place{at: c.To}
-		if c.To.ID != anyPartition && t.box.held[at] == nil {
+		if c.To.ID != anyPartition && t.relay.box.held[at] == nil {
 			free = append(free, c)
 			continue
 		}
@@ -80,7 +80,7 @@ func (p *plan) layout(ctx context.Context, topic string) layout {
 	}
 	r := p.turn.relay
 	r.mu.Lock()
-	for at := range p.turn.box.held {
+	for at := range r.box.held {
 		if at.at.Topic == topic && !at.large {
 			l.held = append(l.held, at.at.ID)
 		}

@@ -40,8 +40,7 @@ type Options struct {
 
 // Relay writes jobs to lanes, timers and dead letters, and settles them once the broker has acknowledged the records
 // (see the package comment). Make one with New, start Run once, and call Put from any goroutine: every method is safe
-// for concurrent use. Jobs put before Run wait for it; jobs put after Run has ended, or during Drain, are dropped, so
-// that their offsets stay open.
+// for concurrent use. Jobs put before Run wait for it; the offsets of those put after Run has ended stay open.
 //
 // One lock guards the queues; it is held for bookkeeping only, never during I/O.
 type Relay struct {
@@ -54,11 +53,10 @@ type Relay struct {
 	running sync.WaitGroup        // the goroutines of Run
 
 	mu  sync.Mutex
-	box *outbox // of the current generation; replaced by Drain
+	box *outbox
 	// Of writing to lanes: when the last pause ends, and when another may begin.
 	pausedUntil, nextPause time.Time
 
-	stopped bool // Run has ended
 	trouble trouble
 	avoided map[broker.Partition]time.Time     // until when
 	worked  map[delivery.RerouteKind]time.Time // when a record was last acknowledged
@@ -88,10 +86,6 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	}
 	r.running.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = true
-	r.box.close()
 	return nil
 }
 
@@ -115,35 +109,6 @@ func (r *Relay) wakeAll() {
 	}
 }
 
-// Drain drops the items for lanes that are not in a produce call and writes timers and dead letters, because their
-// jobs have been sent, and dropping them would send them again. It then waits for the calls in flight, and for their
-// jobs to be settled, until ctx ends. It returns the number of jobs in doubt: neither settled nor certainly unwritten,
-// so that a second record of them may exist besides the one whose offset stays open. Jobs put during Drain are
-// dropped; after Drain, Put works again.
-func (r *Relay) Drain(ctx context.Context) (inDoubt int) {
-	r.mu.Lock()
-	box := r.box
-	box.closeLanes()
-	r.mu.Unlock()
-	r.finish(ctx, box)
-	r.mu.Lock()
-	box.close()
-	r.mu.Unlock()
-
-	select {
-	case <-box.idle:
-	case <-ctx.Done():
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	inDoubt = box.inDoubt + box.open()
-	if r.box == box && !r.stopped {
-		r.box, r.trouble = newOutbox(), trouble{}
-	}
-	return inDoubt
-}
-
 // Revoke drops the items of partitions that have moved to other daemons. Of partitions about to move, it drops the items for lanes that
 // are certainly not written. An item in a produce call is dropped when the call has failed.
 func (r *Relay) Revoke() {
@@ -151,20 +116,6 @@ func (r *Relay) Revoke() {
 	defer r.mu.Unlock()
 	r.box.revoke()
 }
-
-// finish waits until everything is written, except where Kafka refuses what is no event, or until ctx ends.
-func (r *Relay) finish(ctx context.Context, box *outbox) {
-	for {
-		r.mu.Lock()
-		over := r.stopped || len(box.queues) == 0 && box.refusedResults() == 0
-		r.mu.Unlock()
-		if over || retry.Sleep(ctx, finishPoll) != nil {
-			return
-		}
-	}
-}
-
-const finishPoll = 2 * time.Millisecond
 
 // maxPause bounds one pause of writing to lanes.
 const maxPause = 200 * time.Millisecond
@@ -182,18 +133,17 @@ func (r *Relay) Throttle(d time.Duration) {
 }
 
 // acquire waits for a queue whose turn it is; nil means that ctx has ended.
-func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue) {
+func (r *Relay) acquire(ctx context.Context, class queueClass) *queue {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		box := r.box
-		q, wait := box.next(class, time.Now(), r.pausedUntil)
-		more := q != nil && len(box.rings[class]) > 0
+		q, wait := r.box.next(class, time.Now(), r.pausedUntil)
+		more := q != nil && len(r.box.rings[class]) > 0
 		r.mu.Unlock()
 		if more {
 			r.wake[class].Send() // one token wakes one worker; pass it on
 		}
 		if q != nil {
-			return box, q
+			return q
 		}
 		var due <-chan time.Time
 		if wait > 0 {
@@ -205,5 +155,5 @@ func (r *Relay) acquire(ctx context.Context, class queueClass) (*outbox, *queue)
 		case <-ctx.Done():
 		}
 	}
-	return nil, nil
+	return nil
 }

@@ -172,9 +172,6 @@ func TestMissingTopicKeepsJobsOpen(t *testing.T) {
 		if r.logged(1, 0); r.m.Total("") != 0 || !r.outage() {
 			t.Errorf("%d written, outage %t", r.m.Total(""), r.outage())
 		}
-		if got := r.Drain(t.Context()); got != 0 {
-			t.Errorf("%d in doubt although nothing was sent", got)
-		}
 	})
 }
 
@@ -192,8 +189,8 @@ func TestPutNeverBlocks(t *testing.T) {
 		synctest.Wait()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if queued, sending := r.box.jobs(), r.box.open(); queued+sending < 19_000 {
-			t.Errorf("%d queued, %d in produce calls", queued, sending)
+		if queued := r.box.jobs(); queued < 20_000-laneWorkers*maxBatchJobs {
+			t.Errorf("%d queued", queued)
 		}
 	})
 }

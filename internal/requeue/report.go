@@ -24,13 +24,13 @@ type trouble struct {
 // logTrouble logs after a turn that something begins to refuse, and that everything works again. It needs the relay's lock, and writes few
 // lines.
 func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
-	if ctx.Err() != nil || t.box != r.box {
+	if ctx.Err() != nil {
 		return
 	}
-	s, count := &r.trouble, t.box.refusing()
+	s, count := &r.trouble, r.box.refusing()
 	at, err := t.failed()
 	switch {
-	case count == 0 && !s.since.IsZero() && (t.wrote || len(t.box.queues) == 0): // or nothing waits any more: its partitions have moved
+	case count == 0 && !s.since.IsZero() && (t.wrote || len(r.box.queues) == 0): // or nothing waits any more: its partitions have moved
 		if s.warned && t.wrote {
 			r.opts.Logger.Info("kafka accepts re-enqueued jobs again", "after", now.Sub(s.since).Round(time.Millisecond))
 		}
@@ -44,20 +44,20 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	}
 	s.warned = true
 	r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
-		"at", at, "partitions", count, "jobs", t.box.waiting(), "error", err)
+		"at", at, "partitions", count, "jobs", r.box.waiting(), "error", err)
 }
 
 // logTooLarge logs, once in a while, a job or an event that does not fit into its topic.
-func (r *Relay) logTooLarge(box *outbox, to broker.Partition, it *item, err error) {
+func (r *Relay) logTooLarge(to broker.Partition, it *item, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if box != r.box || now.Before(r.trouble.largeAt) {
+	if now.Before(r.trouble.largeAt) {
 		return
 	}
 	r.trouble.largeAt = now.Add(largeAgain)
 	log := r.opts.Logger.With("topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
-		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", box.large(), "error", err)
+		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", r.box.large(), "error", err)
 	if it.result != nil {
 		log.Error("the event of a job is larger than its topic takes; it is written without keys, headers and answer, and not at all if it is " +
 			"too large even so: raise max.message.bytes")

@@ -129,16 +129,11 @@ func (o *outbox) move(h *stalledPartition) {
 }
 
 // probe tries a hold again until its place accepts a batch, or nothing waits for it any more.
-func (r *Relay) probe(ctx context.Context, box *outbox, h *stalledPartition) {
+func (r *Relay) probe(ctx context.Context, h *stalledPartition) {
 	for n := 1; retry.Sleep(ctx, h.backoff().Delay(n)) == nil; n++ {
-		t := &turn{relay: r, box: box}
+		t := &turn{relay: r}
 		r.mu.Lock()
-		if box.closed {
-			r.mu.Unlock()
-			return
-		}
-		box.try(h, maxBatchBytes)
-		box.begin(t, h.trying)
+		r.box.try(h, maxBatchBytes)
 		r.mu.Unlock()
 
 		partitions, err := r.opts.Client.Partitions(ctx, h.at.Topic)
@@ -159,15 +154,12 @@ func (r *Relay) probe(ctx context.Context, box *outbox, h *stalledPartition) {
 func (r *Relay) endProbe(ctx context.Context, t *turn, h *stalledPartition, partitions int) (over bool) {
 	now := time.Now()
 	r.mu.Lock()
-	over = !t.box.end(t)
-	if !over {
-		r.tried(ctx, t, h, now)
-		if r.mayMove(t.box, h, partitions, now) {
-			r.avoided[h.at] = now.Add(avoidFor)
-			t.box.move(h)
-		}
-		over = t.box.held[h.place] != h
+	r.tried(ctx, t, h, now)
+	if r.mayMove(h, partitions, now) {
+		r.avoided[h.at] = now.Add(avoidFor)
+		r.box.move(h)
 	}
+	over = r.box.held[h.place] != h
 	r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
@@ -186,7 +178,7 @@ func (r *Relay) tried(ctx context.Context, t *turn, h *stalledPartition, now tim
 	for _, f := range t.failures {
 		switch {
 		case f.place != h.place:
-			r.hold(ctx, t.box, f, now)
+			r.hold(ctx, f, now)
 			continue
 		case f.err != nil:
 			works, h.err = false, f.err
@@ -201,17 +193,17 @@ func (r *Relay) tried(ctx context.Context, t *turn, h *stalledPartition, now tim
 		h.items = append(again, h.items...)
 	}
 	if works {
-		t.box.resume(h)
+		r.box.resume(h)
 	}
 }
 
 // mayMove reports whether the items of a hold may be written to other partitions: it has refused for long enough, and
 // the others do not all refuse. Otherwise an outage of all brokers would move every campaign from lane to lane. It
 // needs the relay's lock.
-func (r *Relay) mayMove(box *outbox, h *stalledPartition, partitions int, now time.Time) bool {
+func (r *Relay) mayMove(h *stalledPartition, partitions int, now time.Time) bool {
 	avoided := r.avoid(h.at.Topic, now)
 	switch {
-	case box.held[h.place] != h || h.large || h.at.ID == anyPartition:
+	case r.box.held[h.place] != h || h.large || h.at.ID == anyPartition:
 		return false
 	case slices.Contains(avoided, h.at.ID):
 		return true
@@ -219,7 +211,7 @@ func (r *Relay) mayMove(box *outbox, h *stalledPartition, partitions int, now ti
 		return false
 	}
 	alone := true
-	for p := range box.held {
+	for p := range r.box.held {
 		alone = alone && (p == h.place || p.large || p.at.Topic != h.at.Topic)
 	}
 	return alone || r.worked[h.items[0].to.Kind].After(h.since)
@@ -240,8 +232,8 @@ func (r *Relay) avoid(topic string, now time.Time) (ids []int) {
 
 // hold lets the items of a failure wait, and starts the attempts of a new hold. It needs the relay's lock, and is called
 // by goroutines of Run only.
-func (r *Relay) hold(ctx context.Context, box *outbox, f failure, now time.Time) {
-	if h := box.hold(f, now); h != nil {
-		r.running.Go(func() { r.probe(ctx, box, h) })
+func (r *Relay) hold(ctx context.Context, f failure, now time.Time) {
+	if h := r.box.hold(f, now); h != nil {
+		r.running.Go(func() { r.probe(ctx, h) })
 	}
 }

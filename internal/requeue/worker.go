@@ -10,31 +10,24 @@ import (
 	"github.com/pacer/pacer/internal/retry"
 )
 
-// turn is one service of one queue by a worker, or one attempt of a hold: at most one batch. Its goroutine owns it,
-// except where stated otherwise.
+// turn is one service of one queue by a worker, or one attempt of a hold: at most one batch. Its goroutine owns it.
 type turn struct {
-	relay *Relay
-	box   *outbox
-	q     *queue // nil: an attempt of a hold
-
-	// Guarded by the relay's lock.
-	sending bool // a produce call was begun
-	open    int  // number of jobs whose records may or may not have been written
-
+	relay    *Relay
+	q        *queue // nil: an attempt of a hold
 	failures []failure
 	wrote    bool // a record was acknowledged
 }
 
 func (r *Relay) work(ctx context.Context, class queueClass) {
 	for {
-		box, q := r.acquire(ctx, class)
+		q := r.acquire(ctx, class)
 		if q == nil {
 			return
 		}
 		if class == events {
 			_ = retry.Sleep(ctx, linger) // when ctx ends, nothing is written
 		}
-		t := &turn{relay: r, box: box, q: q}
+		t := &turn{relay: r, q: q}
 		t.serve(ctx)
 		r.end(ctx, t)
 	}
@@ -44,13 +37,12 @@ func (r *Relay) work(ctx context.Context, class queueClass) {
 func (t *turn) serve(ctx context.Context) {
 	r := t.relay
 	r.mu.Lock()
-	items := t.box.take(t, maxBatchBytes)
+	items := r.box.take(t.q, maxBatchBytes)
 	r.mu.Unlock()
 	t.write(ctx, t.plan(ctx, items))
 }
 
-// write sends the chunks and settles what is acknowledged. It ends early if the outbox was drained: the rest stays
-// open.
+// write sends the chunks and settles what is acknowledged.
 func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 	var encoder record.Encoder
 	w := broker.Writer[*item]{
@@ -61,7 +53,7 @@ func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 			}
 			return encoder.Encode(it.job, it.to, now)
 		},
-		Begin: t.enter, Acked: t.settle,
+		Acked:    t.settle,
 		Failed:   func(c broker.Chunk[*item], err error) { t.fail(place{at: c.To}, c.Items, err) },
 		Sent:     func(took time.Duration) { t.relay.metrics.produce.Observe(took.Seconds()) },
 		TooLarge: t.tooLarge,
@@ -69,21 +61,6 @@ func (t *turn) write(ctx context.Context, chunks []broker.Chunk[*item]) {
 	for _, c := range w.Write(ctx, chunks) {
 		t.failures = append(t.failures, failure{place: place{at: c.To}, items: c.Items})
 	}
-}
-
-// enter records that items may be written from now on, until the turn is given back; false means that the outbox was
-// closed and nothing more may be sent.
-func (t *turn) enter(items int) bool {
-	t.relay.mu.Lock()
-	defer t.relay.mu.Unlock()
-	if t.box.closed {
-		return false
-	}
-	t.sending, t.open = true, items
-	for _, f := range t.failures {
-		t.open += countUnacknowledged(f.items)
-	}
-	return true
 }
 
 // settle settles items that the broker has acknowledged. It reads the fields that it needs from a job first, since it
@@ -115,8 +92,7 @@ func (t *turn) settle(items []*item) {
 	t.relay.mu.Lock()
 	defer t.relay.mu.Unlock()
 	t.relay.worked[items[0].to.Kind] = time.Now()
-	t.open -= len(items)
-	t.box.results -= results
+	t.relay.box.results -= results
 }
 
 // fail records that items were not written to a place, or not certainly. Events may be written twice, so another partition may take those.
@@ -132,7 +108,7 @@ func (t *turn) fail(p place, items []*item, err error) {
 // tooLarge holds a job that is larger than its topic takes. An event holds nothing up: it is written without its variable parts, and given up
 // if it is too large even so.
 func (t *turn) tooLarge(to broker.Partition, it *item, err error) *broker.Chunk[*item] {
-	t.relay.logTooLarge(t.box, to, it, err)
+	t.relay.logTooLarge(to, it, err)
 	switch f := it.result; {
 	case f == nil:
 		t.fail(place{at: to, large: true}, []*item{it}, err)
@@ -140,8 +116,7 @@ func (t *turn) tooLarge(to broker.Partition, it *item, err error) *broker.Chunk[
 		f.next.Settle(it.job, f.outcome)
 		t.relay.mu.Lock()
 		defer t.relay.mu.Unlock()
-		t.open--
-		t.box.results--
+		t.relay.box.results--
 	default:
 		f.short = true
 		return &broker.Chunk[*item]{To: to, Items: []*item{it}}
@@ -167,12 +142,11 @@ func OutcomeOf(to delivery.Reroute) delivery.Outcome {
 func (r *Relay) end(ctx context.Context, t *turn) {
 	now := time.Now()
 	r.mu.Lock()
-	if t.box.end(t) {
-		for _, f := range t.failures {
-			r.hold(ctx, t.box, f, now)
-		}
-		t.box.list(t.q)
+	for _, f := range t.failures {
+		r.hold(ctx, f, now)
 	}
+	t.q.busy = false
+	r.box.list(t.q)
 	r.logTrouble(ctx, t, now)
 	r.mu.Unlock()
 	r.wakeAll()
