@@ -217,8 +217,6 @@ func (d *Daemon) missing() string {
 	switch {
 	case !d.parts.Catalog.Ready():
 		return notLoaded
-	case d.parts.Topics.Results && !d.relay.Ready():
-		return "the topic of the results has not been found: is Kafka reachable, and migrated?"
 	}
 	return d.health.missing()
 }

@@ -150,8 +150,9 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) *consumer.Consumer {
 	for _, delay := range topics.Timers {
 		timers = append(timers, consumer.Timer{Topic: requeue.TimerTopic(topics.Prefix, delay), Delay: delay})
 	}
-	receipt := d.pacer.Receipt
+	receipt, written := d.pacer.Receipt, []string(nil)
 	if topics.Results {
+		written = []string{requeue.ResultsTopic(topics.Prefix)}
 		// An event of a settled job is written, then the job is counted, and last it is settled at its partition.
 		receipt = func(partition delivery.Receipt) delivery.Receipt {
 			return d.relay.Receipt(d.pacer.Receipt(partition))
@@ -159,7 +160,7 @@ func (d *Daemon) newConsumer(filter *dedupe.Ledger) *consumer.Consumer {
 	}
 	return consumer.New(consumer.Options{
 		Client: p.Kafka, Group: cfg.Kafka.Group,
-		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers,
+		Ingress: topics.Ingress, LaneTopic: requeue.LaneTopic(topics.Prefix), Timers: timers, Written: written,
 		Handler: d.newIntake(filter), Receipt: receipt, Positions: p.Catalog,
 		MaxBufferBytes: int64(cfg.Pacing.MaxBufferBytes), MaxWeight: cfg.MaxWeight,
 		MaxNotBefore: cfg.MaxNotBefore, Watchdog: cfg.Watchdog, KeepDelivered: p.KeepDelivered,

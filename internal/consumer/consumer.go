@@ -91,12 +91,12 @@ func (c *Consumer) Run(ctx context.Context) {
 	member.leave(lasting)
 }
 
-// awaitTopics returns when the topics of lanes and timers exist. It logs once which topics are missing. The leader of the group looks for
-// those of ingress (watchTopics).
+// awaitTopics returns when the topics of lanes, timers and results exist. It logs once which topics are missing. The leader of the group looks
+// for those of ingress (watchTopics).
 func (c *Consumer) awaitTopics(ctx context.Context) error {
-	said := map[string]bool{}
+	said, topics := map[string]bool{}, append(c.opt.topics(), c.opt.Written...)
 	for {
-		_, counts, err := c.opt.Client.Identify(ctx, c.opt.topics()...)
+		_, counts, err := c.opt.Client.Identify(ctx, topics...)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -106,7 +106,7 @@ func (c *Consumer) awaitTopics(ctx context.Context) error {
 			c.health.OK("topics")
 		}
 		waits := err != nil
-		for _, topic := range c.opt.topics() {
+		for _, topic := range topics {
 			if err != nil || counts[topic] > 0 {
 				continue
 			}
@@ -115,7 +115,7 @@ func (c *Consumer) awaitTopics(ctx context.Context) error {
 				remedy = "create it, correct kafka.topics, or grant the user of kafka.sasl Read and Describe"
 			}
 			if waits = waits || !ingress; !said[topic] {
-				c.opt.Logger.Warn("a topic does not exist, or may not be read; it is read once it can be", "topic", topic,
+				c.opt.Logger.Warn("a topic does not exist, or may not be used; what needs it waits until it can be", "topic", topic,
 					"others_wait", !ingress, "remedy", remedy)
 			}
 			said[topic] = true

@@ -171,23 +171,27 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-// A topic that does not exist is named once. Only pacer's own are waited for; one of ingress is read when it appears.
+// A topic that does not exist is named once. Only pacer's own are waited for, that of results, too; one of ingress is read when it appears.
 func TestMissingTopic(t *testing.T) {
 	onBrokers(t, 1, 0, func(t *testing.T, r *rig) {
-		missing := r.jobs() + ".missing"
+		missing, results := r.jobs()+".missing", r.jobs()+".results"
 		r.opt.Ingress = append(r.opt.Ingress, missing)
-		c := r.start(newFake(), func(o *Options) { o.topicsWatched = 50 * time.Millisecond })
-		r.says(2, "level=WARN", "a topic does not exist")
+		c := r.start(newFake(), func(o *Options) { o.topicsWatched, o.Written = 50*time.Millisecond, []string{results} })
+		r.says(3, "level=WARN", "a topic does not exist")
 		time.Sleep(topicCheck + topicCheck/2)
 		for topic, words := range map[string][2]string{
 			r.opt.LaneTopic: {"others_wait=true", "pacer migrate up"}, missing: {"others_wait=false", "kafka.topics"},
+			results: {"others_wait=true", "pacer migrate up"},
 		} {
 			r.said(1, "level=WARN", "topic="+topic, words[0], words[1])
 		}
-		if c.Joined() {
-			t.Error("joined without lanes")
+		for what, topic := range map[string]string{"lanes": r.opt.LaneTopic, "results": results} {
+			if c.Joined() {
+				t.Errorf("joined without %s", what)
+			}
+			r.create(1, topic)
+			time.Sleep(topicCheck + topicCheck/2)
 		}
-		r.create(1, r.opt.LaneTopic)
 		r.produceIDs(r.jobs(), 0, "c", []string{"a"})
 		r.eventually("the job", func() bool { return c.saw("a") })
 		r.create(1, missing)

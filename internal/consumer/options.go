@@ -52,7 +52,7 @@ const (
 	DefaultWatchdog       = 2 * time.Minute
 )
 
-// Options of a Consumer, in which each topic has one role. Those without a default are required, except for Timers and KeepDelivered.
+// Options of a Consumer, in which each topic has one role. Those without a default are required, except for Timers, Written and KeepDelivered.
 type Options struct {
 	// Client reads and commits. It must know all topics: new partitions are noticed within its MetadataTTL.
 	Client    *broker.Client
@@ -60,6 +60,7 @@ type Options struct {
 	Ingress   []string
 	LaneTopic string
 	Timers    []Timer
+	Written   []string // topics of results: nothing is read before they exist
 	Handler   Handler
 	// Receipt wraps the receipt of a partition, once for each partition, and returns the receipt of its jobs.
 	Receipt   func(delivery.Receipt) delivery.Receipt

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,7 +47,6 @@ type Relay struct {
 	backlogs backlogs
 	metrics  *metrics
 
-	ready   atomic.Bool           // see Ready
 	wake    [classes]retry.Signal // an item may be servable
 	running sync.WaitGroup        // the goroutines of Run
 
@@ -77,9 +75,6 @@ func New(opts Options) *Relay {
 
 // Run writes until ctx ends, and then returns nil. Jobs that are not written stay open.
 func (r *Relay) Run(ctx context.Context) error {
-	if r.opts.Topics.Results {
-		r.running.Go(func() { r.findResults(ctx) })
-	}
 	for class, workers := range [classes]int{urgent: urgentWorkers, lanes: laneWorkers, events: 1} {
 		for range workers {
 			r.running.Go(func() { r.work(ctx, queueClass(class)) })

@@ -3,12 +3,10 @@ package requeue
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/pacer/pacer/internal/broker"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/record"
 	"github.com/pacer/pacer/internal/retry"
@@ -92,33 +90,6 @@ func (r *Relay) refusesResults() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.box.refusedResults() > 0
-}
-
-// Ready reports whether the topic of the results, if they are written, has been found.
-func (r *Relay) Ready() bool { return r.ready.Load() }
-
-// findResults waits until the topic of the results exists.
-func (r *Relay) findResults(ctx context.Context) {
-	topic, logged := ResultsTopic(r.opts.Topics.Prefix), false
-	for n := 1; ; n++ {
-		_, err := r.opts.Client.Partitions(ctx, topic)
-		if err == nil {
-			r.ready.Store(true)
-			return
-		}
-		switch missing := errors.Is(err, broker.ErrNoTopic); { // that Kafka does not answer, the daemon says
-		case logged || !missing && !broker.Refused(err):
-		case missing:
-			logged = true
-			r.opts.Logger.Warn("the topic of the results is missing; jobs wait for it: run pacer migrate up, or set kafka.results to false", "topic", topic)
-		default:
-			logged = true
-			r.opts.Logger.Warn("the topic of the results may not be read; jobs wait for it", "topic", topic, "error", err)
-		}
-		if retry.Sleep(ctx, refusedBackoff.Delay(n)) != nil {
-			return
-		}
-	}
 }
 
 // event is the wire form of a result.
