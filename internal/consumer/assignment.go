@@ -267,7 +267,7 @@ func (t *assignment) forfeit(ctx context.Context) {
 	}
 }
 
-// settle revokes sources, and waits until what is in hand of them is settled or dropped. It returns how many jobs are not in time.
+// settle revokes sources, and waits until what is in hand of them is settled or given back. It returns how many jobs are not in time.
 func (t *assignment) settle(ctx context.Context, sources ...*source) (open int) {
 	for _, s := range sources {
 		s.revoke()

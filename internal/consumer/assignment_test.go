@@ -148,7 +148,7 @@ func TestWhatIsLetGoOfDuringAJoinIsDealt(t *testing.T) {
 	next.Store(true)
 	third := r.start(newFake())
 	<-in
-	leaving.Source.Drop(leaving.Offset)
+	leaving.Source.Release(leaving.Offset)
 	r.eventually("it is let go of", func() bool { return has(first) == 1 })
 	close(over)
 	r.eventually("it has moved", func() bool { return has(first) == 1 && has(second)+has(third) == 1 })

@@ -28,9 +28,8 @@ type Handler interface {
 	// Yield asks the handler to give back (Release of their source) jobs of lanes that it will not send soon, because a
 	// lane that has something to read waits for memory. It is called again while lanes wait.
 	Yield()
-	// Revoke forgets every job that is not in flight and whose source is revoked, and drops it from the source. Its offset stays open: the
-	// next owner of the partition reads it again. Jobs in flight that are not settled when they come back, it forgets in the same way. It
-	// does not wait for them.
+	// Revoke gives every job back that is not in flight and whose source is revoked. The next owner of the partition reads it again. Jobs in
+	// flight that are not settled when they come back are given back then. It does not wait for them.
 	Revoke(ctx context.Context) error
 }
 

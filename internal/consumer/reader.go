@@ -30,7 +30,7 @@ type reader struct {
 	hearts  *heartbeats
 	src     *source
 	receipt delivery.Receipt          // of the jobs that are read
-	settle  func(ctx context.Context) // waits until what is in hand of the source is settled or dropped
+	settle  func(ctx context.Context) // waits until what is in hand of the source is settled or given back
 	memory  fetchMemory
 	brought *broker.Brought // by the poll that woke this reader
 	decoder record.Decoder

@@ -15,15 +15,7 @@ func (s *source) Revoked() (leaving, left bool) {
 	return stage == leaves, stage == hasLeft
 }
 
-// Drop implements delivery.Source: the job stays open for the next owner of the partition.
-func (s *source) Drop(int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dropped++
-	signal(&s.onMove)
-}
-
-// revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes or drops them.
+// revoke begins to let go of the partition: its reader has to end, and who has jobs of it in hand finishes them or gives them back.
 func (s *source) revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,10 +26,10 @@ func (s *source) revoke() {
 func (s *source) awaitInFlight(ctx context.Context) (jobs int) {
 	for {
 		s.mu.Lock()
-		jobs = s.position.Open() - s.dropped
+		jobs = s.position.Open()
 		moved := waitOn(&s.onMove)
 		s.mu.Unlock()
-		if jobs <= 0 {
+		if jobs == 0 {
 			return 0
 		}
 		select {

@@ -386,13 +386,13 @@ func (f *fake) Revoke(context.Context) error {
 	return nil
 }
 
-// revokedOf drops a job whose source is revoked, and reports whether it is.
+// revokedOf gives back a job whose source is revoked, and reports whether it is.
 func revokedOf(j *delivery.Job) bool {
 	src := j.Source.(*source)
 	if leaving, _ := src.Revoked(); !leaving {
 		return false
 	}
-	src.Drop(j.Offset)
+	src.Release(j.Offset)
 	return true
 }
 

@@ -53,7 +53,6 @@ type source struct {
 	refusals       int            // of these, those that the broker has refused
 	endTurn        func()         // ends the turn of the reader
 	ages           ages
-	dropped        int  // open jobs of a partition that leaves that nobody has in hand any more
 	gone           bool // nothing is settled or committed any more
 	// onMove is closed and set to nil at any change that may let the reader go on, and at the next answer to a commit; nil while no
 	// goroutine waits.

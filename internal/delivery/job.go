@@ -264,13 +264,12 @@ type Source interface {
 	// has none that were refused.
 	GrantCapacity(campaign string, units int64)
 	// Release gives the job at offset back as unread, with its bytes. In a lane, its campaign is left behind from that offset, and
-	// its jobs are offered again after GrantCapacity; elsewhere, the job is offered again at once.
+	// its jobs are offered again after GrantCapacity; elsewhere, the job is offered again at once. Of a revoked partition, it is left to the
+	// next owner.
 	Release(offset int64)
 	// Revoked reports whether the partition is about to move to another daemon, so that its jobs must not be begun any more, and
 	// whether it has.
 	Revoked() (leaving, left bool)
-	// Drop records that the daemon no longer has the job at an offset, and that it was not settled. The partition is revoked, or will be.
-	Drop(offset int64)
 }
 
 // Receipt makes the outcome of jobs durable. The receipt of a source closes the job's offset; others are decorators,

@@ -28,7 +28,7 @@ const (
 	// Pending: a step of a longer request is done, and the request goes on from State after RetryAfter: without a slot, and
 	// without another unit of rate or quota. Uses up no attempt; the attempts of the step before are forgotten.
 	Pending
-	// Interrupted: the call was cancelled by pacer itself (a drain that ran out of time). The job stays open and is
+	// Interrupted: the call was cancelled by pacer itself (at the end of the process). The job stays open and is
 	// read again by the daemon that owns the partition next: a possible duplicate.
 	Interrupted
 )

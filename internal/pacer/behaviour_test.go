@@ -380,7 +380,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRevokeOfAll: what is in flight is settled, and the rest is dropped, also what waits for its destination.
+// TestRevokeOfAll: what is in flight is settled, and the rest is given back, also what waits for its destination.
 func TestRevokeOfAll(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), withShops(&shops{limit: map[string]int{"small": 1}}), func(t *testing.T, f *fleet) {
 		f.receiver.setLatency(700 * time.Millisecond)
@@ -388,8 +388,8 @@ func TestRevokeOfAll(t *testing.T) {
 		time.Sleep(time.Second)
 		f.revoke(t, src)
 		n := f.count("c")
-		if is := src.counts().settled; n == 0 || src.count(delivery.OutcomeDelivered) != n || is+src.dropped != 300 {
-			t.Errorf("%d sent, %d settled, %d dropped", n, is, src.dropped)
+		if is := src.counts().settled; n == 0 || src.count(delivery.OutcomeDelivered) != n || is+src.counts().released != 300 {
+			t.Errorf("%d sent, %d settled, %d given back", n, is, src.counts().released)
 		}
 		time.Sleep(2 * time.Second)
 		exactly(t, f.count("c"), n, "sent after that")
@@ -399,7 +399,7 @@ func TestRevokeOfAll(t *testing.T) {
 	})
 }
 
-// Jobs that belong to other daemons by now are not sent, whether they wait or are offered. They are dropped, so that no one waits for them. Once
+// Jobs that belong to other daemons by now are not sent, whether they wait or are offered. They are given back, so that no one waits for them. Once
 // their partitions are revoked, others are sent.
 func TestJobsOfOthersAreNotSent(t *testing.T) {
 	var lost atomic.Bool
@@ -418,7 +418,7 @@ func TestJobsOfOthersAreNotSent(t *testing.T) {
 			t.Errorf("%d sent, then %d of others", n, more)
 		}
 		exactly(t, src.count(delivery.OutcomeDelivered), n, "in flight were settled")
-		exactly(t, src.dropped, 300-n, "dropped")
+		exactly(t, src.counts().released, 300-n, "given back")
 		f.revoke(t, src)
 		lost.Store(false)
 		f.offer(t, jobs(newPartition("in/0"), delivery.FromIngress, "c", 0, 10))

@@ -159,19 +159,12 @@ type partition struct {
 	rooms    []string
 	units    int64 // of room, in all
 	revoked  bool
-	dropped  int
 }
 
 func (p *partition) Revoked() (leaving, left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.revoked, false
-}
-
-func (p *partition) Drop(int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dropped++
 }
 
 // revoke begins to take the partition away.

@@ -33,7 +33,6 @@ type where uint8
 
 const (
 	stays         where = iota // where it was read, until there is room
-	inDoubt                    // it may have been sent, and stays open; whoever reads it next decides
 	queued                     // in its queue
 	atFront                    // at the front of its queue
 	atDestination              // apart from its queue, for its destination
@@ -104,7 +103,6 @@ func (p *Pacer) carryOut(j *delivery.Job, to placement, now instant) {
 	case stays:
 		p.awaitCapacity(j, now)
 		p.giveBack(j, now)
-	case inDoubt:
 	}
 }
 

@@ -24,7 +24,7 @@ func (p *Pacer) letGo(j *delivery.Job, now instant) {
 	if (tried(j) || j.Due.After(now.wall) && (j.HadTurn() || !j.Call.At.IsZero())) && !left && p.opt.Owns(now.wall) {
 		p.opt.Requeuer.Put(j, toTimer(why, j.ReadyAt()).Reroute)
 	} else {
-		j.Source.Drop(j.Offset)
+		j.Source.Release(j.Offset)
 	}
 }
 
@@ -55,20 +55,19 @@ func (p *Pacer) disown(now instant) bool {
 // keep lets go of the jobs in memory whose source stays rejects, and hands back the slots of queues that are empty then.
 func (p *Pacer) keep(stays func(delivery.Source) bool, now instant) {
 	p.returnUnsent()
-	keeps := func(_ int64, j *delivery.Job) bool {
-		kept := stays(j.Source)
-		if !kept {
+	release := func(c container) {
+		jobs := takeOut(c, func(_ int64, j *delivery.Job) bool { return !stays(j.Source) })
+		for _, j := range slices.Backward(jobs) { // a lane takes them back from its end
 			p.letGo(j, now)
 		}
-		return kept
 	}
 	for _, q := range p.queues.list {
 		p.disallow(q, every)
-		q.filter(keeps)
+		release(q)
 		p.returnUnused(q)
 	}
 	for c := range p.notQueued(now) {
-		c.filter(keeps)
+		release(c)
 	}
 	for _, q := range p.queues.list {
 		q.waiting = slices.DeleteFunc(q.waiting, func(src delivery.Source) bool { return !stays(src) })

@@ -9,7 +9,7 @@ import (
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// TestRevoke: jobs of a partition that is taken away are dropped where they wait, those in flight are settled, or go to a timer if they
+// TestRevoke: jobs of a partition that is taken away are given back where they wait, those in flight are settled, or go to a timer if they
 // fail, and jobs of other partitions go on without a pause.
 func TestRevoke(t *testing.T) {
 	one(t, newBook(campaign("c", 100)), nil, func(t *testing.T, f *fleet) {
@@ -31,14 +31,15 @@ func TestRevoke(t *testing.T) {
 		sent := f.count("c")
 		time.Sleep(time.Second)
 		atLeast(t, f.count("c")-sent, 95, "sent in the second after")
-		if n := gone.counts().settled + gone.dropped; n != each || gone.counts().settled == 0 {
-			t.Errorf("%d of %d jobs were settled, %d dropped", gone.counts().settled, each, gone.dropped)
+		is := gone.counts()
+		if is.settled+is.released != each || is.settled == 0 {
+			t.Errorf("%d of %d jobs were settled, %d given back", is.settled, each, is.released)
 		}
 		atLeast(t, gone.count(delivery.OutcomeRetried), 1, "failed and were written to a timer")
-		atLeast(t, gone.dropped, 1, "dropped")
+		atLeast(t, is.released, 1, "given back")
 		time.Sleep(5 * time.Second)
 		exactly(t, kept.count(delivery.OutcomeDelivered), each, "of the other partition were delivered")
-		exactly(t, kept.dropped, 0, "dropped")
+		exactly(t, kept.counts().released, 0, "given back")
 		atMost(t, f.count("c")-each-gone.counts().settled, 10, "sent of the partition that is gone")
 	})
 }

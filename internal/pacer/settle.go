@@ -99,7 +99,7 @@ func (v *judge) placementAfter(x *sent, now instant) placement {
 	case r.Class == delivery.Cancelled:
 		return settledAs(delivery.OutcomeCancelled)
 	case r.Class == delivery.Interrupted:
-		return placement{where: inDoubt, bound: true}
+		return placement{where: stays} // the process ends; whoever reads it next decides
 	}
 	return v.failed(x, now)
 }

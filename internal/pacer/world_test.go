@@ -147,7 +147,7 @@ func (w *world) collect(l *partitionLog) (open int) {
 			open++
 		}
 	}
-	return open - l.source.dropped
+	return open
 }
 
 // move has a daemon give a partition to the other one. What is not settled is read again.

@@ -41,9 +41,7 @@ func (*fakeSource) Place() delivery.Place { return delivery.FromIngress }
 
 func (*fakeSource) GrantCapacity(string, int64) {}
 
-func (*fakeSource) Release(int64) {}
-
-func (s *fakeSource) Drop(int64) {
+func (s *fakeSource) Release(int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropped++

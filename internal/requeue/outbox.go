@@ -111,7 +111,7 @@ func (o *outbox) dropIfRevoked(it *item) bool {
 	if it.result != nil {
 		o.results--
 	}
-	it.job.Source.Drop(it.job.Offset)
+	it.job.Source.Release(it.job.Offset)
 	return true
 }
 
