@@ -202,7 +202,7 @@ func (r *rig) shows(want map[string]float64) {
 func (r *rig) outage() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.box.refusing() > 0
+	return r.box.stalled().partitions > 0
 }
 
 // waiting returns how many jobs wait to be written.

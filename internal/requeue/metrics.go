@@ -58,13 +58,15 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	}
 	gauge("pacer_requeue_queued", "Jobs waiting to be written to a lane, a timer or the dead letters.", (*outbox).jobs)
 	gauge("pacer_requeue_outage", "1 while re-enqueued jobs cannot be written, else 0.", func(o *outbox) int {
-		return min(1, o.refusing()-o.refusedResults())
+		s := o.stalled()
+		return min(1, s.partitions-s.results)
 	})
 	gauge("pacer_requeue_refusing_partitions",
-		"Partitions of lanes, timers, dead letters and results that refuse records or do not answer.", (*outbox).refusing)
-	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", (*outbox).waiting)
+		"Partitions of lanes, timers, dead letters and results that refuse records or do not answer.",
+		func(o *outbox) int { return o.stalled().partitions })
+	gauge("pacer_requeue_held", "Jobs waiting for partitions that refuse records or do not answer.", func(o *outbox) int { return o.stalled().jobs })
 	gauge("pacer_requeue_oversize", "Jobs that stay open because their records are larger than the topic takes.",
-		(*outbox).large)
+		func(o *outbox) int { return o.stalled().large })
 	if !r.opts.Topics.Results {
 		factory = promauto.With(nil)
 	}
@@ -76,7 +78,7 @@ func newMetrics(reg prometheus.Registerer, r *Relay) *metrics {
 	})
 	gauge("pacer_results_waiting", "Jobs that are not settled because their event is not acknowledged yet.", func(o *outbox) int { return o.results })
 	gauge("pacer_results_outage", "1 while events of settled jobs cannot be written, else 0.", func(o *outbox) int {
-		return min(1, o.refusedResults())
+		return min(1, o.stalled().results)
 	})
 	return m
 }

@@ -130,16 +130,6 @@ func (o *outbox) revoke() {
 	}
 }
 
-// refusedResults returns for how many partitions that refuse events wait.
-func (o *outbox) refusedResults() (n int) {
-	for _, h := range o.held {
-		if h.events() {
-			n++
-		}
-	}
-	return n
-}
-
 // jobs returns how many jobs wait to be written to lanes, timers and the dead letters.
 func (o *outbox) jobs() (n int) {
 	for _, q := range o.queues {
@@ -147,10 +137,5 @@ func (o *outbox) jobs() (n int) {
 			n += len(q.items)
 		}
 	}
-	for _, h := range o.held {
-		if !h.events() {
-			n += h.len()
-		}
-	}
-	return n
+	return n + o.stalled().requeued
 }

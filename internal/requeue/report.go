@@ -27,7 +27,8 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	if ctx.Err() != nil {
 		return
 	}
-	s, count := &r.trouble, r.box.refusing()
+	s, waits := &r.trouble, r.box.stalled()
+	count := waits.partitions
 	at, err := t.failed()
 	switch {
 	case count == 0 && !s.since.IsZero() && (t.wrote || len(r.box.queues) == 0): // or nothing waits any more: its partitions have moved
@@ -44,7 +45,7 @@ func (r *Relay) logTrouble(ctx context.Context, t *turn, now time.Time) {
 	}
 	s.warned = true
 	r.opts.Logger.Warn("kafka refuses re-enqueued jobs; they stay open and are tried again",
-		"at", at, "partitions", count, "jobs", r.box.waiting(), "error", err)
+		"at", at, "partitions", count, "jobs", waits.jobs, "error", err)
 }
 
 // logTooLarge logs, once in a while, a job or an event that does not fit into its topic.
@@ -57,7 +58,7 @@ func (r *Relay) logTooLarge(to broker.Partition, it *item, err error) {
 	}
 	r.trouble.largeAt = now.Add(largeAgain)
 	log := r.opts.Logger.With("topic", to.Topic, "campaign", it.job.Campaign, "job", it.job.ID, "source", it.job.Source.Name(),
-		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", r.box.large(), "error", err)
+		"offset", it.job.Offset, "payload_bytes", len(it.job.Payload), "jobs", r.box.stalled().large, "error", err)
 	if it.result != nil {
 		log.Error("the event of a job is larger than its topic takes; it is written without keys, headers and answer, and not at all if it is " +
 			"too large even so: raise max.message.bytes")
@@ -80,27 +81,28 @@ func (t *turn) failed() (at string, err error) {
 	return "", nil
 }
 
-// refusing returns the number of partitions that refuse or do not answer. Like those below, it needs the relay's lock.
-func (o *outbox) refusing() (n int) {
-	for p := range o.held {
-		if !p.large {
-			n++
-		}
-	}
-	return n
+// stalled is what waits for partitions that refuse or do not answer.
+type stalled struct {
+	partitions, results int // that refuse, all of them and those of results
+	jobs                int // that wait for these
+	large               int // that are larger than their topics take
+	requeued            int // of both, those that are no events
 }
 
-// waiting returns the number of jobs that wait for partitions which refuse.
-func (o *outbox) waiting() int { return o.count(false) }
-
-// large returns the number of jobs that are larger than their topics take.
-func (o *outbox) large() int { return o.count(true) }
-
-func (o *outbox) count(large bool) (jobs int) {
-	for _, h := range o.held {
-		if h.large == large {
-			jobs += h.len()
+// stalled needs the relay's lock.
+func (o *outbox) stalled() (s stalled) {
+	for p, h := range o.held {
+		if p.large {
+			s.large += h.len()
+		} else {
+			s.partitions++
+			s.jobs += h.len()
+		}
+		if h.events() {
+			s.results++
+		} else {
+			s.requeued += h.len()
 		}
 	}
-	return jobs
+	return s
 }

@@ -89,7 +89,7 @@ func (r *Relay) Admit(ctx context.Context, atMost time.Duration) error {
 func (r *Relay) refusesResults() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.box.refusedResults() > 0
+	return r.box.stalled().results > 0
 }
 
 // event is the wire form of a result.

@@ -45,7 +45,6 @@ type stalledPartition struct {
 	items  []*item
 	trying []*item   // in the current attempt; none of items
 	since  time.Time // of the first failure
-	err    error     // the last
 }
 
 func (h *stalledPartition) len() int { return len(h.trying) + len(h.items) }
@@ -94,36 +93,23 @@ func (o *outbox) hold(f failure, now time.Time) *stalledPartition {
 		o.held[f.place] = h
 	}
 	h.items = append(h.items, slices.DeleteFunc(f.items, o.dropIfRevoked)...)
-	if f.err != nil {
-		h.err = f.err
-	}
 	if known {
 		return nil
 	}
 	return h
 }
 
-// resume returns all items of a hold to their queues.
-func (o *outbox) resume(h *stalledPartition) {
-	if o.held[h.place] == h {
-		delete(o.held, h.place)
-	}
-	o.putBack(h.items)
-}
-
-// move returns the items of a hold to their queues that may be written to another partition.
-func (o *outbox) move(h *stalledPartition) {
-	var free, stay []*item
-	for _, it := range h.items {
-		if it.unknown {
-			stay = append(stay, it)
-		} else {
-			free = append(free, it)
+// release returns items of a hold to their queues: those that may be written to another partition, or all. A hold without items ends.
+func (o *outbox) release(h *stalledPartition, all bool) {
+	var free []*item
+	h.items = slices.DeleteFunc(h.items, func(it *item) bool {
+		if !all && it.unknown {
+			return false
 		}
-	}
-	h.items = stay
-	o.putBack(free)
-	if len(stay) == 0 {
+		free = append(free, it)
+		return true
+	})
+	if o.putBack(free); len(h.items) == 0 {
 		delete(o.held, h.place)
 	}
 }
@@ -157,7 +143,7 @@ func (r *Relay) endProbe(ctx context.Context, t *turn, h *stalledPartition, part
 	r.tried(ctx, t, h, now)
 	if r.mayMove(h, partitions, now) {
 		r.avoided[h.at] = now.Add(avoidFor)
-		r.box.move(h)
+		r.box.release(h, false)
 	}
 	over = r.box.held[h.place] != h
 	r.logTrouble(ctx, t, now)
@@ -181,7 +167,7 @@ func (r *Relay) tried(ctx context.Context, t *turn, h *stalledPartition, now tim
 			r.hold(ctx, f, now)
 			continue
 		case f.err != nil:
-			works, h.err = false, f.err
+			works = false
 		}
 		if h.at.ID != anyPartition {
 			again = append(again, f.items...)
@@ -193,7 +179,7 @@ func (r *Relay) tried(ctx context.Context, t *turn, h *stalledPartition, now tim
 		h.items = append(again, h.items...)
 	}
 	if works {
-		r.box.resume(h)
+		r.box.release(h, true)
 	}
 }
 
