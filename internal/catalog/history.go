@@ -1,16 +1,13 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
@@ -140,77 +137,11 @@ SELECT id, minute / $3 * $3 AS begin, sum(delivered)::bigint, sum(failed)::bigin
 FROM minutes GROUP BY 1, 2 ORDER BY 2, 1`, of.Campaign, minuteOf(of.Since), step, HistoryApart)
 }
 
-// history is what Memory has instead of the table.
-type history struct {
-	minutes map[historyKey]HistoryStep
-	added   map[string]delivery.Settled // what these have of the counts, by campaign
-}
+// AddHistory does nothing: Memory keeps no history.
+func (m *Memory) AddHistory(context.Context, func(campaign string) float64) error { return nil }
 
-type historyKey struct {
-	campaign string
-	start    time.Time
-}
+// PruneHistory does nothing, like AddHistory.
+func (m *Memory) PruneHistory(context.Context, time.Time) error { return nil }
 
-func (h HistoryStep) key() historyKey { return historyKey{h.Campaign, h.Start} }
-
-// AddHistory moves what was settled since the last call into the history, as Postgres.AddHistory does.
-func (m *Memory) AddHistory(ctx context.Context, allowed func(campaign string) float64) error {
-	return m.locked(ctx, "add to the history of campaigns", func() {
-		start := time.Now().UTC().Truncate(time.Minute)
-		for id, settled := range m.settled {
-			more := settled.Minus(m.history.added[id])
-			m.history.added[id] = settled
-			step := HistoryStep{id, start, more[delivery.OutcomeDelivered], more[delivery.OutcomeDead] + more[delivery.OutcomeRejected], allowed(id)}
-			if step.Delivered > 0 || step.Failed > 0 {
-				m.history.minutes[step.key()] = step.plus(m.history.minutes[step.key()])
-			}
-		}
-	})
-}
-
-func (h HistoryStep) plus(o HistoryStep) HistoryStep {
-	h.Delivered, h.Failed, h.Allowed = h.Delivered+o.Delivered, h.Failed+o.Failed, max(h.Allowed, o.Allowed)
-	return h
-}
-
-// PruneHistory forgets campaigns that are gone, and what is older than a day.
-func (m *Memory) PruneHistory(ctx context.Context, now time.Time) error {
-	return m.locked(ctx, "prune the history of campaigns", func() {
-		maps.DeleteFunc(m.history.minutes, func(at historyKey, _ HistoryStep) bool {
-			return at.start.Before(minutesBegin(now)) || m.state.campaigns[at.campaign] == nil
-		})
-		maps.DeleteFunc(m.history.added, func(id string, _ delivery.Settled) bool { return m.state.campaigns[id] == nil })
-	})
-}
-
-// History returns the steps in which jobs were settled, as Postgres.History does.
-func (m *Memory) History(ctx context.Context, of HistoryOf) (list []HistoryStep, err error) {
-	err = m.locked(ctx, "read the history of campaigns", func() {
-		asked := maps.Clone(m.history.minutes)
-		maps.DeleteFunc(asked, func(at historyKey, _ HistoryStep) bool {
-			return at.start.Before(of.Since.Truncate(time.Minute)) || of.Campaign != "" && at.campaign != of.Campaign
-		})
-		totals := map[string]int64{}
-		for at, h := range asked {
-			totals[at.campaign] += h.Delivered + h.Failed
-		}
-		largest := slices.SortedFunc(maps.Keys(totals), func(a, b string) int { return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b)) })
-		apart := largest[:min(len(largest), HistoryApart)]
-		minutes, steps := map[historyKey]HistoryStep{}, map[historyKey]HistoryStep{}
-		for _, h := range asked {
-			if !slices.Contains(apart, h.Campaign) {
-				h.Campaign = ""
-			}
-			h.Allowed += minutes[h.key()].Allowed
-			minutes[h.key()] = h.plus(minutes[h.key()])
-		}
-		for _, h := range minutes {
-			h.Start = h.Start.Truncate(of.Step)
-			steps[h.key()] = h.plus(steps[h.key()])
-		}
-		list = slices.SortedFunc(maps.Values(steps), func(a, b HistoryStep) int {
-			return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Campaign, b.Campaign))
-		})
-	})
-	return list, err
-}
+// History returns none.
+func (m *Memory) History(context.Context, HistoryOf) ([]HistoryStep, error) { return nil, nil }

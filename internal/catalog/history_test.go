@@ -1,24 +1,14 @@
 package catalog
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 )
 
-// historian is what keeps a history.
-type historian interface {
-	SaveProgress(ctx context.Context, list []delivery.Progress) error
-	AddHistory(ctx context.Context, allowed func(string) float64) error
-	PruneHistory(ctx context.Context, now time.Time) error
-	History(ctx context.Context, of HistoryOf) ([]HistoryStep, error)
-}
-
-func settle(t *testing.T, h historian, campaign string, delivered, dead, rejected, expired int64) {
+func settle(t *testing.T, h *Postgres, campaign string, delivered, dead, rejected, expired int64) {
 	t.Helper()
 	settled := delivery.Settled{
 		delivery.OutcomeDelivered: delivered, delivery.OutcomeDead: dead, delivery.OutcomeRejected: rejected, delivery.OutcomeExpired: expired,
@@ -26,7 +16,7 @@ func settle(t *testing.T, h historian, campaign string, delivered, dead, rejecte
 	must(t, h.SaveProgress(t.Context(), []delivery.Progress{{Campaign: campaign, Settled: settled}}))
 }
 
-func add(t *testing.T, h historian) {
+func add(t *testing.T, h *Postgres) {
 	t.Helper()
 	must(t, h.AddHistory(t.Context(), func(string) float64 { return 20 }))
 }
@@ -40,7 +30,7 @@ func ofLastHour(campaign string) HistoryOf {
 }
 
 // sums adds up the steps of a history.
-func sums(t *testing.T, h historian, of HistoryOf) counts {
+func sums(t *testing.T, h *Postgres, of HistoryOf) counts {
 	t.Helper()
 	steps := try(h.History(t.Context(), of))(t)
 	all := counts{}
@@ -55,7 +45,7 @@ func sums(t *testing.T, h historian, of HistoryOf) counts {
 }
 
 // holdsHistory checks that the sums of a history are the counts, however often it is added to. The largest campaigns are listed apart.
-func holdsHistory(t *testing.T, h historian) {
+func holdsHistory(t *testing.T, h *Postgres) {
 	settle(t, h, "c0", 100, 3, 2, 50)
 	add(t, h)
 	add(t, h) // another leader
@@ -125,26 +115,6 @@ func TestHistoryIsPruned(t *testing.T) {
 	if time.Since(steps[0].Start) > HistoryKept+2*time.Hour || steps[1].Delivered != 120 || steps[1].Failed != 60 {
 		t.Errorf("the oldest are %+v", steps[:2])
 	}
-}
-
-func TestHistoryInMemory(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
-		for i := range 2 * HistoryApart {
-			m.PutCampaign(delivery.Campaign{ID: fmt.Sprintf("c%d", i), Rate: delivery.PerSecond(1)})
-		}
-		holdsHistory(t, m)
-		time.Sleep(25 * time.Hour)
-		settle(t, m, "c0", 5, 0, 0, 0)
-		add(t, m)
-		time.Sleep(3 * time.Hour)
-		must(t, m.PruneHistory(t.Context(), time.Now()))
-		equal(t, "after a day", sums(t, m, HistoryOf{Since: time.Now().Add(-7 * day), Step: time.Hour}), counts{"c0": {5, 0}})
-		settle(t, m, "c1", 1, 0, 0, 0)
-		add(t, m)
-		equal(t, "of one that was idle for a day", sums(t, m, ofLastHour("")), counts{"c1": {1, 0}})
-	})
 }
 
 // TestPausedFor: those that are paused, and were paused for this reason at last.

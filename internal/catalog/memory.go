@@ -25,14 +25,12 @@ type Memory struct {
 	state     *state
 	positions map[string][]delivery.Position // by group, in order
 	settled   map[string]delivery.Settled    // by campaign
-	history   history
 }
 
 // NewMemory makes an empty catalog, which is ready at once.
 func NewMemory() *Memory {
 	m := &Memory{
 		state: newState(), positions: map[string][]delivery.Position{}, settled: map[string]delivery.Settled{},
-		history: history{minutes: map[historyKey]HistoryStep{}, added: map[string]delivery.Settled{}},
 	}
 	m.publish(m.state.snapshot(time.Now()))
 	return m
