@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -48,17 +47,4 @@ func (a *Admin) ReadOnly(ctx context.Context) (why string, err error) {
 		return "", err
 	}
 	return fmt.Sprintf("the database role %s of this process may not change campaigns; use a process with the role of operators, such as pacer console", role), nil
-}
-
-// atRevision locks the campaign, and returns ErrStale unless it is as it was at the revision, if there is one.
-func atRevision(ctx context.Context, tx pgx.Tx, id string, revision *int64) error {
-	var is int64
-	err := tx.QueryRow(ctx, `SELECT coalesce(set_revision, revision) FROM pacer.campaigns WHERE id = $1 FOR UPDATE`, id).Scan(&is)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return UnknownCampaign(id)
-	}
-	if err != nil {
-		return err
-	}
-	return asSeen("campaign", id, is, revision)
 }

@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -47,90 +49,19 @@ func (a *Admin) GetCampaign(ctx context.Context, id string) (CampaignRow, error)
 	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (CampaignRow, error) { return oneCampaign(ctx, pool, id) })
 }
 
-// CreateCampaign creates a campaign; fields that change does not set get their defaults. The error is ErrExists if
-// the campaign exists.
-func (a *Admin) CreateCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, set *assignment) error {
-		_, err := tx.Exec(ctx, set.statement(`INSERT INTO pacer.campaigns (%s) VALUES (%s)`), set.values...)
-		if isTaken(err) {
-			return exists("campaign", id)
-		}
-		return err
-	})
-}
-
-// SetCampaign changes the fields that change sets and keeps the rest.
-func (a *Admin) SetCampaign(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, set *assignment) error {
-		tag, err := tx.Exec(ctx, set.statement(`UPDATE pacer.campaigns SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = UnknownCampaign(id)
-		}
-		return err
-	})
-}
-
-// SetStatusAt makes the status of a campaign, and the end of its pause, what the change says. The campaign must be active or paused;
-// otherwise the error is ErrOver. Resuming an active campaign gives it a new revision: daemons that hold the campaign themselves then try it again.
-func (a *Admin) SetStatusAt(ctx context.Context, id string, change CampaignChange) (CampaignRow, error) {
-	return a.changeCampaign(ctx, id, change, func(ctx context.Context, tx pgx.Tx, _ *assignment) error {
-		set, until := `status = $2, paused_until = $3`, nullable(orZero(change.PausedUntil))
-		if *change.Status == delivery.StatusActive {
-			set += `, revision = revision + 1` // a trigger takes the next one
-		}
-		tag, err := tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1 AND status IN ('active', 'paused')`, id, *change.Status, until)
-		if err != nil || tag.RowsAffected() > 0 {
-			return err
-		}
-		row, err := oneCampaign(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		return inLine(fmt.Sprintf("campaign %s is %s, and only active and paused campaigns change their status here; to take it up again use: pacer campaign resume %s",
-			id, row.Status, id), ErrOver)
-	})
-}
-
-// DeleteCampaign deletes a campaign that is cancelled or completed and has no backlog, as far as the daemons have saved
-// it, and returns what it was. Its changes stay in campaign_changes. revision, if set, is that of the campaign before; else the error is
-// ErrStale.
-func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) (CampaignRow, error) {
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row CampaignRow, err error) {
-		if err = takeTurn(ctx, tx); err != nil {
-			return row, err
-		}
-		if err = atRevision(ctx, tx, id, revision); err != nil {
-			return row, err
-		}
-		if row, err = oneCampaign(ctx, tx, id); err != nil {
-			return row, err
-		}
-		switch {
-		case row.Status != delivery.StatusCancelled && row.Status != delivery.StatusCompleted:
-			return row, invalid("campaign %s is %s, and only cancelled and completed campaigns are deleted; cancel it with: pacer campaign cancel %s",
-				id, row.Status, id)
-		case row.Progress.Backlog > 0:
-			return row, invalid("campaign %s has a backlog of %d jobs; delete it when they are settled, as pacer campaign show %s tells",
-				id, row.Progress.Backlog, id)
-		}
-		_, err = tx.Exec(ctx, `DELETE FROM pacer.campaigns WHERE id = $1`, id)
-		return row, err
-	})
-}
-
-// changeCampaign runs one change of a campaign's row and links in a transaction.
-func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignChange,
-	write func(context.Context, pgx.Tx, *assignment) error) (CampaignRow, error) {
-	set, err := change.assignment(id)
-	if err != nil {
+// WriteCampaign creates a campaign, or changes what change sets and keeps the rest.
+func (a *Admin) WriteCampaign(ctx context.Context, id string, change *CampaignChange, on Precondition) (CampaignRow, error) {
+	zone, unread := a.zoneOf(ctx, id, change)
+	set, err := change.assignment(id, zone)
+	if err = cmp.Or(err, unread); err != nil {
 		return CampaignRow{}, err
 	}
-	return rewrite(ctx, a, id, oneCampaign, change.Quotas != nil, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if change.AtRevision != nil {
-			err = atRevision(ctx, tx, id, change.AtRevision)
+	return campaigns.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if change.Quotas != nil {
+			err = takeTurn(ctx, tx)
 		}
 		if err == nil {
-			err = write(ctx, tx, set)
+			err = campaigns.write(ctx, tx, id, set, on)
 		}
 		if err == nil && change.Quotas != nil {
 			err = linkQuotas(ctx, tx, id, *change.Quotas)
@@ -139,23 +70,72 @@ func (a *Admin) changeCampaign(ctx context.Context, id string, change CampaignCh
 	})
 }
 
-// rewrite makes one change of a row in a transaction, in the turn of writers of quotas if it is about these, and returns the row as it is then.
-func rewrite[T any](ctx context.Context, a *Admin, id string, one func(context.Context, querier, string) (T, error), turn bool,
-	change func(context.Context, pgx.Tx) error) (T, error) {
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row T, err error) {
-		if turn {
-			err = takeTurn(ctx, tx)
+// zoneOf returns the time zone in which a change writes times: as the change says, or as the campaign has it. With an error it is UTC.
+func (a *Admin) zoneOf(ctx context.Context, id string, c *CampaignChange) (*time.Location, error) {
+	if c.TimeZone != nil || c.StartsAt == nil && c.EndsAt == nil && c.FinishBy == nil {
+		return notation.ZoneOrUTC(orZero(c.TimeZone)), nil
+	}
+	row, err := a.GetCampaign(ctx, id)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return time.UTC, err
+	}
+	return notation.ZoneOrUTC(row.TimeZone), nil
+}
+
+// SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for
+// never. The campaign must be active or paused; otherwise the error is ErrOver. Resuming an active campaign gives it a new revision: daemons
+// that hold the campaign themselves then try it again.
+func (a *Admin) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (CampaignRow, error) {
+	set, end := `status = $2, paused_until = $3`, (*time.Time)(nil)
+	switch {
+	case status == delivery.StatusActive:
+		set += `, revision = revision + 1` // a trigger takes the next one
+	case status == delivery.StatusPaused && until != "":
+		var err error
+		if end, err = parseUntil(until); err != nil {
+			return CampaignRow{}, err
+		}
+	}
+	return campaigns.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error {
+		if err := campaigns.lock(ctx, tx, id, at); err != nil {
+			return err
+		}
+		var is delivery.Status
+		err := tx.QueryRow(ctx, `SELECT status FROM pacer.campaigns WHERE id = $1`, id).Scan(&is)
+		if err == nil && is != delivery.StatusActive && is != delivery.StatusPaused {
+			err = inLine(fmt.Sprintf("campaign %s is %s, and only active and paused campaigns change their status here; to take it up again use: pacer campaign resume %s",
+				id, is, id), ErrOver)
 		}
 		if err == nil {
-			err = change(ctx, tx)
+			_, err = tx.Exec(ctx, `UPDATE pacer.campaigns SET `+set+` WHERE id = $1`, id, status, end)
 		}
-		if err == nil {
-			err = number(ctx, tx)
+		return err
+	})
+}
+
+// parseUntil reads when a pause ends by itself, a time or a span from now on.
+func parseUntil(text string) (*time.Time, error) {
+	at, err := notation.ParseUntil(text, time.Now())
+	if err != nil {
+		return nil, invalid("until: %s", err)
+	}
+	return &at, nil
+}
+
+// DeleteCampaign deletes a campaign that is cancelled or completed and has no backlog, as far as the daemons have saved
+// it, and returns what it was. Its changes stay in campaign_changes. revision, if set, is that of the campaign before; else the error is
+// ErrStale.
+func (a *Admin) DeleteCampaign(ctx context.Context, id string, revision *int64) (CampaignRow, error) {
+	return campaigns.remove(ctx, a, id, revision, func(row CampaignRow) error {
+		switch {
+		case row.Status != delivery.StatusCancelled && row.Status != delivery.StatusCompleted:
+			return invalid("campaign %s is %s, and only cancelled and completed campaigns are deleted; cancel it with: pacer campaign cancel %s",
+				id, row.Status, id)
+		case row.Progress.Backlog > 0:
+			return invalid("campaign %s has a backlog of %d jobs; delete it when they are settled, as pacer campaign show %s tells",
+				id, row.Progress.Backlog, id)
 		}
-		if err != nil {
-			return row, err
-		}
-		return one(ctx, tx, id)
+		return nil
 	})
 }
 
@@ -181,7 +161,7 @@ func linkQuotas(ctx context.Context, tx pgx.Tx, campaign string, quotas []string
 WHERE NOT EXISTS (SELECT 1 FROM pacer.quotas WHERE id = wanted) LIMIT 1`, quotas).Scan(&missing)
 	switch {
 	case err == nil:
-		return inLine(noQuota(missing), ErrInvalid)
+		return inLine(unknownQuota(missing).Error(), ErrInvalid)
 	case !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}

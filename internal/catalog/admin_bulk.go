@@ -7,19 +7,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// BulkChange is one change of many campaigns; one field is set.
+// BulkChange is one change of many campaigns. Pausing and resuming change only active and paused ones, rates those that are not over.
 type BulkChange struct {
-	// Status is active or paused. Only campaigns of the other one of these change.
-	Status delivery.Status
-	// PausedUntil is when those that are paused are active again by themselves; zero for never. Those that were paused before stay so.
-	PausedUntil time.Time
-	// Rate is a new send_rate, such as 500 or 150/m, and Percent changes it in proportion. Both leave out campaigns that are over.
-	Rate    string
-	Percent float64
+	Action  string  `json:"action" enum:"pause,resume,rate,percent"`
+	Rate    string  `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" doc:"of action rate"`
+	Percent float64 `json:"percent,omitempty" minimum:"0" maximum:"10000" doc:"of action percent: the new rates, of the present ones"`
+	Until   string  `json:"until,omitempty" maxLength:"64" example:"2h" doc:"of action pause: when they go on by themselves, RFC 3339 or a span from now on; empty for never"`
 }
 
 const (
@@ -54,13 +50,19 @@ func (a *Admin) ChangeCampaigns(ctx context.Context, ids []string, change BulkCh
 func (c BulkChange) statement() (set string, args []any, err error) {
 	const going = ` WHERE id = ANY ($1) AND status IN ('active', 'paused')`
 	switch {
-	case c.Status == delivery.StatusPaused:
-		return `status = 'paused', paused_until = $2 WHERE id = ANY ($1) AND status = 'active'`, []any{nullable(c.PausedUntil)}, nil
-	case c.Status == delivery.StatusActive:
+	case c.Action == "pause":
+		var until *time.Time
+		if c.Until != "" {
+			if until, err = parseUntil(c.Until); err != nil {
+				return "", nil, err
+			}
+		}
+		return `status = 'paused', paused_until = $2 WHERE id = ANY ($1) AND status = 'active'`, []any{until}, nil
+	case c.Action == "resume":
 		return `status = 'active' WHERE id = ANY ($1) AND status = 'paused'`, nil, nil
-	case c.Status != "":
-		return "", nil, invalid("many campaigns at once can only be paused and resumed, not %s", c.Status)
-	case c.Rate != "":
+	case c.Action == "rate" && c.Rate == "":
+		return "", nil, invalid("rate: give one such as 500 or 150/m")
+	case c.Action == "rate":
 		units, per, err := notation.ParseRate(c.Rate)
 		if err != nil {
 			return "", nil, invalid("%s", err)

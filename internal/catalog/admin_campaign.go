@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,10 +102,7 @@ func (r CampaignRow) Rate() string {
 	return r.SendRate + "/" + r.SendPer
 }
 
-// text returns raw in the form of a query argument.
-func text(raw json.RawMessage) *string { return nullable(string(raw)) }
-
-// CampaignChange is a change of a campaign; nil fields are kept.
+// CampaignChange is a change of a campaign, as people write it; nil fields are kept, or get their defaults in a new one.
 type CampaignChange struct {
 	Rate           *string   `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" example:"150/m" doc:"500, 2.5, 150/m, 1/h; 0 holds"`
 	Sink           *string   `json:"sink,omitempty" maxLength:"256" doc:"name of a configured sink; empty for the default one"`
@@ -117,21 +115,19 @@ type CampaignChange struct {
 	AvoidMinutes   *string   `json:"avoid_minutes,omitempty" maxLength:"256" example:"0,15,30,45" doc:"minutes of each hour; nothing is sent from two minutes before to two minutes after"`
 	ExpectedTotal  *int64    `json:"expected_total,omitempty" minimum:"0" maximum:"1000000000000000" doc:"0 for unknown"`
 	Note           *string   `json:"note,omitempty" maxLength:"500" example:"ask Anna before raising it" doc:"one line for people"`
+	StartsAt       *string   `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339, or 2026-11-30T09:00 in time_zone; empty for at once"`
+	EndsAt         *string   `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339, or 2036-11-30T09:00 in time_zone; empty for never"`
+	FinishBy       *string   `json:"finish_by,omitempty" maxLength:"64" example:"18:00" doc:"18:00, 2036-12-01T18:00 in time_zone, or RFC 3339; empty for none"`
+	ActiveHours    *string   `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
+	Ramp           *string   `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
+	Overflow       *string   `json:"overflow,omitempty" enum:"lane,block"`
+	JobTTL         *string   `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
 
-	Status      *delivery.Status   `json:"-"`
-	PausedUntil *time.Time         `json:"-"` // of SetStatusAt: when a pause ends by itself; nil or the zero time for never
-	StartsAt    *time.Time         `json:"-"` // the zero time for none
-	EndsAt      *time.Time         `json:"-"` // the zero time for none
-	FinishBy    *time.Time         `json:"-"` // the zero time for none
-	ActiveHours *json.RawMessage   `json:"-"` // as notation.ParseHours makes it; nil for always
-	Ramp        *json.RawMessage   `json:"-"` // as notation.ParseRamp makes it; nil for none
-	Overflow    *delivery.Overflow `json:"-"`
-	JobTTL      *time.Duration     `json:"-"` // 0 for none
-	AtRevision  *int64             `json:"-"` // only if the campaign has this revision; else ErrStale
+	Status *delivery.Status `json:"-"`
 }
 
 // validate returns in one line what is wrong without a look at the row, in more readable words than those of the database.
-func (c CampaignChange) validate(id string) error {
+func (c *CampaignChange) validate(id string) error {
 	switch {
 	case !delivery.ValidID(id):
 		return invalid("campaign id %q %s", notation.Shorten(id), delivery.IDRule)
@@ -144,9 +140,6 @@ func (c CampaignChange) validate(id string) error {
 	case c.Note != nil && !IsLine(*c.Note):
 		return invalid("note must be one line of at most %d characters, without control characters", maxLine)
 	}
-	if err := c.validateSchedule(); err != nil {
-		return invalid("%s", err)
-	}
 	return c.validateQuotas()
 }
 
@@ -158,31 +151,43 @@ func IsLine(text string) bool {
 	return utf8.RuneCountInString(text) <= maxLine && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// validateSchedule checks what does not depend on the rest of the row; the database checks the rest.
-func (c CampaignChange) validateSchedule() error {
+// schedule sets the hours and the ramp. It checks what does not depend on the rest of the row; the database checks the rest.
+func (c *CampaignChange) schedule(a *assignment) error {
+	hours, err := setParsed(a, "active_hours", c.ActiveHours, notation.ParseHours)
+	if err != nil {
+		return err
+	}
+	avoid := strings.TrimSuffix(orZero(c.AvoidMinutes), "none")
+	if c.AvoidMinutes != nil {
+		a.set("avoid_minutes", nullable(avoid))
+	}
 	zone := "UTC"
 	if c.TimeZone != nil && *c.TimeZone != delivery.ZoneRecipient {
 		zone = *c.TimeZone
 	}
 	if missing := orZero(c.ZoneMissing); missing != "" && missing != delivery.ZoneHold {
 		if _, err := notation.Zone(missing); err != nil {
-			return fmt.Errorf("time_zone_missing %q must be the name of a time zone such as Europe/Moscow, or hold", notation.Shorten(missing))
+			return invalid("time_zone_missing %q must be the name of a time zone such as Europe/Moscow, or hold", notation.Shorten(missing))
 		}
 	}
-	if _, err := notation.DecodeHours(string(orZero(c.ActiveHours)), zone, orZero(c.AvoidMinutes)); err != nil {
+	if _, err := notation.DecodeHours(string(hours), zone, avoid); err != nil {
+		return invalid("%s", err)
+	}
+	words, err := setParsed(a, "ramp", c.Ramp, notation.ParseRamp)
+	if err != nil || len(words) == 0 {
 		return err
 	}
-	if c.Ramp == nil || len(*c.Ramp) == 0 {
-		return nil
+	ramp, err := notation.DecodeRamp(string(words), time.Second, time.Now())
+	if err == nil {
+		err = ramp.Validate(delivery.Rate{})
 	}
-	ramp, err := notation.DecodeRamp(string(*c.Ramp), time.Second, time.Now())
 	if err != nil {
-		return err
+		return invalid("%s", err)
 	}
-	return ramp.Validate(delivery.Rate{})
+	return nil
 }
 
-func (c CampaignChange) validateQuotas() error {
+func (c *CampaignChange) validateQuotas() error {
 	if c.Quotas == nil {
 		return nil
 	}
@@ -225,8 +230,20 @@ func setIf[T, V any](a *assignment, column string, value *T, as func(T) V) {
 	}
 }
 
-// assignment returns what the change sets, or in one line what is wrong with it.
-func (c CampaignChange) assignment(id string) (*assignment, error) {
+// setParsed sets a column to what a text is read as, if there is one, and returns that.
+func setParsed[V any](a *assignment, column string, text *string, parse func(string) (V, error)) (value V, err error) {
+	if text == nil {
+		return value, nil
+	}
+	if value, err = parse(*text); err != nil {
+		return value, invalid("%s: %s", column, err)
+	}
+	a.set(column, value)
+	return value, nil
+}
+
+// assignment returns what the change sets, with times of a zone, or in one line what is wrong with it.
+func (c *CampaignChange) assignment(id string, zone *time.Location) (*assignment, error) {
 	if err := c.validate(id); err != nil {
 		return nil, err
 	}
@@ -239,13 +256,31 @@ func (c CampaignChange) assignment(id string) (*assignment, error) {
 		a.set("send_rate", notation.FormatMicros(units))
 		a.set("send_per", per)
 	}
+	at := func(text string) (*time.Time, error) {
+		if text == "" || text == "none" {
+			return nil, nil
+		}
+		at, err := notation.ParseTimeIn(text, zone, time.Now())
+		return &at, err
+	}
+	for _, time := range []struct {
+		column string
+		text   *string
+	}{{"starts_at", c.StartsAt}, {"ends_at", c.EndsAt}, {"finish_by", c.FinishBy}} {
+		if _, err := setParsed(a, time.column, time.text, at); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := setParsed(a, "job_ttl", c.JobTTL, func(text string) (*time.Duration, error) {
+		ttl, err := notation.ParseSpan(cmp.Or(text, "0s"))
+		return nullable(ttl), err
+	}); err != nil {
+		return nil, err
+	}
+	if err := c.schedule(a); err != nil {
+		return nil, err
+	}
 	setIf(a, "sink", c.Sink, nullable)
-	setIf(a, "starts_at", c.StartsAt, nullable)
-	setIf(a, "ends_at", c.EndsAt, nullable)
-	setIf(a, "finish_by", c.FinishBy, nullable)
-	setIf(a, "active_hours", c.ActiveHours, text)
-	setIf(a, "ramp", c.Ramp, text)
-	setIf(a, "job_ttl", c.JobTTL, nullable)
 	setIf(a, "expected_total", c.ExpectedTotal, nullable)
 	setIf(a, "note", c.Note, asIs)
 	setIf(a, "burst", c.Burst, asIs)
@@ -255,7 +290,6 @@ func (c CampaignChange) assignment(id string) (*assignment, error) {
 	setIf(a, "overflow", c.Overflow, asIs)
 	setIf(a, "time_zone", c.TimeZone, asIs)
 	setIf(a, "time_zone_missing", c.ZoneMissing, nullable)
-	setIf(a, "avoid_minutes", c.AvoidMinutes, nullable)
 	return a, nil
 }
 

@@ -71,22 +71,23 @@ type DestinationChange struct {
 	Headers     *map[string]string `json:"headers,omitempty" example:"{\"x-tenant\": \"blue\"}" doc:"all of them; a value may be a reference, file:NAME or env:DESTINATION_NAME"`
 	Secrets     *[]string          `json:"secrets,omitempty" maxItems:"4" nullable:"false" example:"[\"file:shop-7\"]" doc:"references to what signs its requests, all of them, the newest first"`
 	MaxInFlight *int64             `json:"max_in_flight,omitempty" minimum:"0" maximum:"2147483647" doc:"of one daemon; 0 for as many as the sink has"`
-
-	AtRevision *int64 `json:"-"` // only if the destination has this revision; else ErrStale
 }
 
-func (c *DestinationChange) empty() bool {
-	return c.URL == nil && c.Sink == nil && c.Headers == nil && c.Secrets == nil && c.MaxInFlight == nil
-}
-
-func (c *DestinationChange) assignment(id string) *assignment {
+// assignment returns what the change sets, or in one line what is wrong with it.
+func (c *DestinationChange) assignment(id string) (*assignment, error) {
+	if !delivery.ValidID(id) {
+		return nil, invalid("destination id %q %s", notation.Shorten(id), delivery.IDRule)
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	a := assign(id)
 	setIf(a, "url", c.URL, asIs)
 	setIf(a, "sink", c.Sink, nullable)
 	setIf(a, "headers", c.Headers, asIs)
 	setIf(a, "secrets", c.Secrets, func(list []string) []string { return append([]string{}, list...) })
 	setIf(a, "max_in_flight", c.MaxInFlight, asIs)
-	return a
+	return a, nil
 }
 
 // maxURL is the longest address of a destination.
@@ -157,86 +158,34 @@ func (a *Admin) GetDestination(ctx context.Context, id string) (DestinationRow, 
 	})
 }
 
-// CreateDestination creates a destination. The error is ErrInvalid if it exists.
-func (a *Admin) CreateDestination(ctx context.Context, id string, change DestinationChange) (DestinationRow, error) {
-	if change.URL == nil {
-		return DestinationRow{}, invalid("destination %s needs a url, such as https://hooks.example.com/orders", notation.Shorten(id))
+// WriteDestination creates a destination, or changes what change sets and keeps the rest.
+func (a *Admin) WriteDestination(ctx context.Context, id string, change *DestinationChange, on Precondition) (DestinationRow, error) {
+	set, err := change.assignment(id)
+	if err == nil && on.New && change.URL == nil {
+		err = invalid("destination %s needs a url, such as https://hooks.example.com/orders", notation.Shorten(id))
 	}
-	if err := change.check(); err != nil {
+	if err != nil {
 		return DestinationRow{}, err
 	}
-	set := change.assignment(id)
-	return a.changeDestination(ctx, id, nil, set.statement(`INSERT INTO pacer.destinations (%s) VALUES (%s)`), set.values...)
+	return destinations.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error { return destinations.write(ctx, tx, id, set, on) })
 }
 
-// SetDestination changes the fields that change sets and keeps the rest.
-func (a *Admin) SetDestination(ctx context.Context, id string, change DestinationChange) (DestinationRow, error) {
-	if change.empty() {
-		return DestinationRow{}, invalid("destination %s: nothing to set", notation.Shorten(id))
-	}
-	if err := change.check(); err != nil {
-		return DestinationRow{}, err
-	}
-	set := change.assignment(id)
-	return a.changeDestination(ctx, id, change.AtRevision, set.statement(`UPDATE pacer.destinations SET (%s) = ROW (%s) WHERE id = $1`), set.values...)
-}
-
-// DisableDestination has the jobs of a destination wait. One that is disabled keeps its time, and gets the reason.
-func (a *Admin) DisableDestination(ctx context.Context, id, reason string) (DestinationRow, error) {
-	return a.changeDestination(ctx, id, nil,
-		`UPDATE pacer.destinations SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = $2 WHERE id = $1`, id, reason)
-}
-
-// EnableDestination has the jobs of a destination sent again.
-func (a *Admin) EnableDestination(ctx context.Context, id string) (DestinationRow, error) {
-	return a.changeDestination(ctx, id, nil, `UPDATE pacer.destinations SET disabled_at = NULL WHERE id = $1`, id)
+// DisableDestination has the jobs of a destination wait, for the reason of the actor, or be sent again. One that is disabled keeps its time.
+func (a *Admin) DisableDestination(ctx context.Context, id string, disable bool) (DestinationRow, error) {
+	return destinations.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error {
+		if err := destinations.lock(ctx, tx, id, nil); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE pacer.destinations SET disabled_at = CASE WHEN $2 THEN coalesce(disabled_at, clock_timestamp()) END,
+    disabled_reason = CASE WHEN $2 THEN $3 ELSE disabled_reason END WHERE id = $1`, id, disable, ActorOf(ctx).Reason)
+		return err
+	})
 }
 
 // DeleteDestination deletes a destination, and returns what it was. Jobs that name it wait for unknown_grace, and then become dead
 // letters. revision, if set, is that of the destination before; else the error is ErrStale.
 func (a *Admin) DeleteDestination(ctx context.Context, id string, revision *int64) (DestinationRow, error) {
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row DestinationRow, err error) {
-		if row, err = lockedDestination(ctx, tx, id, revision); err != nil {
-			return row, err
-		}
-		_, err = tx.Exec(ctx, `DELETE FROM pacer.destinations WHERE id = $1`, id)
-		return row, err
-	})
-}
-
-// lockedDestination returns a row and locks it until the transaction ends. The error is ErrStale unless it has the revision, if one is
-// given.
-func lockedDestination(ctx context.Context, tx pgx.Tx, id string, revision *int64) (DestinationRow, error) {
-	if _, err := tx.Exec(ctx, `SELECT FROM pacer.destinations WHERE id = $1 FOR UPDATE`, id); err != nil {
-		return DestinationRow{}, err
-	}
-	row, err := oneDestination(ctx, tx, id)
-	if err == nil {
-		err = asSeen("destination", id, row.Revision, revision)
-	}
-	return row, err
-}
-
-// changeDestination runs one statement about one row. If revision is given, the row must have it.
-func (a *Admin) changeDestination(ctx context.Context, id string, revision *int64, statement string, values ...any) (DestinationRow, error) {
-	if !delivery.ValidID(id) {
-		return DestinationRow{}, invalid("destination id %q %s", notation.Shorten(id), delivery.IDRule)
-	}
-	return rewrite(ctx, a, id, oneDestination, false, func(ctx context.Context, tx pgx.Tx) error {
-		if revision != nil {
-			if _, err := lockedDestination(ctx, tx, id, revision); err != nil {
-				return err
-			}
-		}
-		tag, err := tx.Exec(ctx, statement, values...)
-		switch {
-		case isTaken(err):
-			return exists("destination", id)
-		case err == nil && tag.RowsAffected() == 0:
-			return unknownDestination(id)
-		}
-		return err
-	})
+	return destinations.remove(ctx, a, id, revision, func(DestinationRow) error { return nil })
 }
 
 func unknownDestination(id string) error {

@@ -40,7 +40,7 @@ func (a *Admin) SetKey(ctx context.Context, quota, key string, change KeyChange)
 		text := strings.Join(column(*change.Windows, notation.FormatWindow), ",")
 		windows = &text
 	}
-	_, err := rewrite(ctx, a, quota, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
+	_, err := quotas.change(ctx, a, quota, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := oneQuota(ctx, tx, quota); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,32 +45,32 @@ type QuotaChange struct {
 	Count          *string `json:"count,omitempty" enum:"attempts,deliveries" doc:"of a keyed quota: what counts"`
 	With           *string `json:"with,omitempty" maxLength:"256" doc:"of a new quota: id of one with which campaigns are to have both"` // it is created in the same shard
 
-	Windows    *[]delivery.Window `json:"-"` // replaces all; none: the quota does not bind
-	Exists     *bool              `json:"-"` // whether the quota must exist before; else the error is ErrNotFound or ErrExists
-	AtRevision *int64             `json:"-"` // that of the quota before; else the error is ErrStale
+	Windows *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
 }
 
-// validate returns in one line what is wrong with the id and the windows. The database checks the rest in as good words.
-func (c QuotaChange) validate(id string) error {
+// windows returns the windows that the change sets; nil: it sets none.
+func (c *QuotaChange) windows() ([]delivery.Window, error) {
+	if c.Windows == nil {
+		return nil, nil
+	}
+	windows, err := ParseWindows(strings.Join(*c.Windows, ","))
+	if err != nil {
+		return nil, invalid("windows: %s", err)
+	}
+	q := model.WithDefaults(delivery.Quota{Windows: windows, Per: orZero(c.Per)})
+	if c.Spend != nil {
+		q.Spend = *c.Spend
+	}
+	if err := model.CheckQuota(&q); err != nil && (c.Per != nil || !errors.Is(err, model.ErrRecipient)) { // the database has per
+		return nil, invalid("%s", err)
+	}
+	return windows, nil
+}
+
+// assignment returns what the change sets of the row, or in one line what is wrong with it. The database checks the rest in as good words.
+func (c *QuotaChange) assignment(id string) (*assignment, error) {
 	if !delivery.ValidID(id) {
-		return invalid("quota id %q %s", notation.Shorten(id), delivery.IDRule)
-	}
-	if c.Windows != nil {
-		q := model.WithDefaults(delivery.Quota{Windows: *c.Windows, Per: orZero(c.Per)})
-		if c.Spend != nil {
-			q.Spend = *c.Spend
-		}
-		if err := model.CheckQuota(&q); err != nil && (c.Per != nil || !errors.Is(err, model.ErrRecipient)) { // the database has per
-			return invalid("%s", err)
-		}
-	}
-	return nil
-}
-
-// assignment returns what the change sets, or in one line what is wrong with it.
-func (c QuotaChange) assignment(id string) (*assignment, error) {
-	if err := c.validate(id); err != nil {
-		return nil, err
+		return nil, invalid("quota id %q %s", notation.Shorten(id), delivery.IDRule)
 	}
 	a := assign(id)
 	if wait := orZero(c.MaxWait); wait != "" {
@@ -106,76 +107,40 @@ func (a *Admin) GetQuota(ctx context.Context, id string) (QuotaRow, error) {
 	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (QuotaRow, error) { return oneQuota(ctx, pool, id) })
 }
 
-// SetQuota creates the quota or changes it.
-func (a *Admin) SetQuota(ctx context.Context, id string, change QuotaChange) (QuotaRow, error) {
+// WriteQuota creates a quota, or changes what change sets and keeps the rest.
+func (a *Admin) WriteQuota(ctx context.Context, id string, change *QuotaChange, on Precondition) (QuotaRow, error) {
 	set, err := change.assignment(id)
 	if err != nil {
 		return QuotaRow{}, err
 	}
-	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
-		err := change.expect(ctx, tx, id)
-		if err == nil {
-			err = change.write(ctx, tx, id, *set) // it may be tried again
+	windows, err := change.windows()
+	if err != nil {
+		return QuotaRow{}, err
+	}
+	if on.New && change.OnStoreFailure == nil {
+		set.set("on_store_failure", change.storePolicy(windows))
+	}
+	return quotas.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error {
+		set := *set // it may be tried again
+		if change.With != nil {
+			with, err := oneQuota(ctx, tx, *change.With)
+			if err != nil {
+				return err
+			}
+			set.set("shard", with.Shard) // without it a trigger chooses; that of a quota that exists stays
 		}
-		if err == nil && change.Windows != nil {
-			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(*change.Windows))
+		err := quotas.write(ctx, tx, id, &set, on)
+		if err == nil && windows != nil {
+			err = replaceWindows(ctx, tx, id, model.WindowsWithDefaults(windows))
 		}
 		return err
 	})
 }
 
-// expect checks that the quota has the expected revision, or does not exist. Writers of quotas take turns.
-func (c QuotaChange) expect(ctx context.Context, tx pgx.Tx, id string) error {
-	if c.Exists == nil && c.AtRevision == nil {
-		return nil
-	}
-	row, err := oneQuota(ctx, tx, id)
-	switch {
-	case err == nil && c.Exists != nil && !*c.Exists:
-		return exists("quota", id)
-	case err == nil:
-		return asSeen("quota", id, row.Revision, c.AtRevision)
-	case errors.Is(err, ErrNotFound) && c.AtRevision == nil && !*c.Exists:
-		return nil
-	}
-	return err
-}
-
-// write inserts or updates the row of the quota. Writers of quotas take turns, so no other writer inserts it in
-// between. (With ON CONFLICT the triggers would see a new row first, and refuse values that suit only the existing
-// one.)
-func (c QuotaChange) write(ctx context.Context, tx pgx.Tx, id string, set assignment) error {
-	var with *QuotaRow
-	if c.With != nil {
-		other, err := oneQuota(ctx, tx, *c.With)
-		if err != nil {
-			return err
-		}
-		with = &other
-	}
-	shard := 0
-	err := tx.QueryRow(ctx, set.statement(`UPDATE pacer.quotas SET (%s) = ROW (%s) WHERE id = $1 RETURNING shard`), set.values...).Scan(&shard)
-	switch {
-	case err == nil && with != nil && with.Shard != shard:
-		return invalid("quota %s lives in shard %d, quota %s in shard %d; counts stay where they are: create a quota with another id",
-			id, shard, *c.With, with.Shard)
-	case !errors.Is(err, pgx.ErrNoRows):
-		return err
-	}
-	if c.OnStoreFailure == nil {
-		set.set("on_store_failure", c.storePolicy())
-	}
-	if with != nil { // otherwise a trigger chooses
-		set.set("shard", with.Shard)
-	}
-	_, err = tx.Exec(ctx, set.statement(`INSERT INTO pacer.quotas (%s) VALUES (%s)`), set.values...)
-	return err
-}
-
 // storePolicy is the default of on_store_failure: a keyed quota of more than two minutes is open, since a cap need not stop its campaigns.
-func (c QuotaChange) storePolicy() string {
+func (c *QuotaChange) storePolicy(windows []delivery.Window) string {
 	long := func(w delivery.Window) bool { return w.Span > delivery.LongSpan }
-	if c.Per != nil && c.Windows != nil && slices.ContainsFunc(*c.Windows, long) {
+	if c.Per != nil && slices.ContainsFunc(windows, long) {
 		return delivery.PolicyOpen
 	}
 	return delivery.PolicyClosed
@@ -206,13 +171,13 @@ func FormatWait(d time.Duration) string {
 	return notation.FormatSpan(d)
 }
 
-func noQuota(id string) string {
-	return fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id)
+func unknownQuota(id string) error {
+	return inLine(fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id), ErrNotFound)
 }
 
 func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
 	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
-	return only(quotas, err, inLine(noQuota(id), ErrNotFound))
+	return only(quotas, err, unknownQuota(id))
 }
 
 func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {

@@ -21,7 +21,7 @@ func TestAdminCampaigns(t *testing.T) {
 	must(t, a.database.do(ctx, "", func(ctx context.Context, pool *pgxpool.Pool) error { return checkSchema(ctx, pool) }))
 	equal(t, "at first", len(try(a.ListCampaigns(ctx))(t)), 0)
 	for _, id := range []string{"smev", "mail"} {
-		try(a.SetQuota(ctx, id, QuotaChange{}))(t)
+		try(a.quota(ctx, id, QuotaChange{}))(t)
 	}
 	revision := int64(0)
 	// is compares what is shown of a campaign, and its revision with the one before.
@@ -34,44 +34,44 @@ func TestAdminCampaigns(t *testing.T) {
 		}
 		revision = row.Revision
 	}
-	is(try(a.CreateCampaign(ctx, "spring", CampaignChange{
-		Rate: new("150/m"), Sink: new("receiver"), JobTTL: new(36 * time.Hour), Quotas: &[]string{"smev", "mail", "smev"},
+	is(try(a.created(ctx, "spring", CampaignChange{
+		Rate: new("150/m"), Sink: new("receiver"), JobTTL: new("36h"), Quotas: &[]string{"smev", "mail", "smev"},
 	}))(t), `"send_rate":"150","send_per":"1m","burst":0,"status":"active","sink":"receiver","priority_weight":1,"max_in_flight":0,`+
 		`"time_zone":"UTC","overflow":"lane","job_ttl":"36h","quotas":["mail","smev"]`)
-	refused(t, ErrInvalid, "pacer campaign set spring")(a.CreateCampaign(ctx, "spring", CampaignChange{}))
-	is(try(a.SetCampaign(ctx, "spring", CampaignChange{
-		Rate: new("2.50"), Sink: new(""), JobTTL: new(time.Duration(0)), Burst: new(int64(5)), MaxInFlight: new(int64(9)), PriorityWeight: new(int64(3)),
-		StartsAt: new(time.Unix(1_800_000_000, 0)), EndsAt: new(time.Unix(1_900_000_000, 0)), ExpectedTotal: new(int64(77)),
-		Overflow: new(delivery.OverflowBlock),
+	refused(t, ErrInvalid, "pacer campaign set spring")(a.created(ctx, "spring", CampaignChange{}))
+	is(try(a.edited(ctx, "spring", CampaignChange{
+		Rate: new("2.50"), Sink: new(""), JobTTL: new(""), Burst: new(int64(5)), MaxInFlight: new(int64(9)), PriorityWeight: new(int64(3)),
+		StartsAt: new("2027-01-15T08:00:00Z"), EndsAt: new("2030-03-17T17:46:40Z"), ExpectedTotal: new(int64(77)),
+		Overflow: new("block"),
 	}))(t), `"send_rate":"2.5","send_per":"1s","burst":5,"status":"active","sink":"","priority_weight":3,"max_in_flight":9,`+
 		`"starts_at":"2027-01-15T08:00:00Z","ends_at":"2030-03-17T17:46:40Z",`+
 		`"time_zone":"UTC","overflow":"block","expected_total":77,"quotas":["mail","smev"]`)
 	const rest = `"sink":"","priority_weight":3,"max_in_flight":9,"time_zone":"UTC","overflow":"block","quotas":`
 	const active = `"send_rate":"2.5","send_per":"1s","burst":5,"status":"active",` + rest
 	const paused = `"send_rate":"2.5","send_per":"1s","burst":5,"status":"paused",` + rest
-	none := CampaignChange{StartsAt: new(time.Time{}), EndsAt: new(time.Time{}), ExpectedTotal: new(int64(0))}
-	is(try(a.SetCampaign(ctx, "spring", none))(t), active+`["mail","smev"]`)
-	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t), active+`["smev"]`)
-	is(try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: new([]string)}))(t), active+`[]`)
-	row := try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	none := CampaignChange{StartsAt: new(""), EndsAt: new("none"), ExpectedTotal: new(int64(0))}
+	is(try(a.edited(ctx, "spring", none))(t), active+`["mail","smev"]`)
+	is(try(a.edited(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t), active+`["smev"]`)
+	is(try(a.edited(ctx, "spring", CampaignChange{Quotas: new([]string)}))(t), active+`[]`)
+	row := try(a.SetStatus(ctx, "spring", delivery.StatusPaused, "", nil))(t)
 	is(row, paused+`[]`)
 	equal(t, "one", try(a.GetCampaign(ctx, "spring"))(t), row)
 	equal(t, "all", try(a.ListCampaigns(ctx))(t), []CampaignRow{row})
 	for range 2 { // daemons may hold an active campaign
-		is(try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)}))(t), active+`[]`)
+		is(try(a.SetStatus(ctx, "spring", delivery.StatusActive, "", nil))(t), active+`[]`)
 	}
-	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetStatusAt(ctx, "nobody", CampaignChange{Status: new(delivery.StatusActive)}))
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetStatus(ctx, "nobody", delivery.StatusActive, "", nil))
 }
 
 func TestAdminQuotas(t *testing.T) {
 	a, ctx := administered(t), t.Context()
 	set := func(change QuotaChange) QuotaRow {
 		t.Helper()
-		return try(a.SetQuota(ctx, "smev", change))(t)
+		return try(a.quota(ctx, "smev", change))(t)
 	}
 	spelled := func(windows string) QuotaRow {
 		t.Helper()
-		return set(QuotaChange{Windows: new(try(ParseWindows(windows))(t))})
+		return set(QuotaChange{Windows: &[]string{windows}})
 	}
 	words := func(q QuotaRow) []any {
 		return []any{q.OnStoreFailure, q.Mode, q.Spend, q.Unit, 100 - q.Exempt, q.Shard}
@@ -93,15 +93,15 @@ func TestAdminQuotas(t *testing.T) {
 	equal(t, "windows", third.Windows, second.Windows)
 	for _, wait := range []string{"6h", "0", ""} {
 		want := map[string]time.Duration{"6h": 6 * time.Hour, "": -time.Microsecond}[wait]
-		equal(t, "wait of "+wait, try(a.SetQuota(ctx, "cap", QuotaChange{Per: new("to"), MaxWait: &wait}))(t).MaxWait, want)
+		equal(t, "wait of "+wait, try(a.quota(ctx, "cap", QuotaChange{Per: new("to"), MaxWait: &wait}))(t).MaxWait, want)
 	}
 	// A quota spent evenly may get a great window together with greed, and no sooner.
-	great := []delivery.Window{{Span: day, Limit: model.MaxEven + 1, Algorithm: "fixed", Anchor: "day@Europe/Moscow"}}
+	great := []string{fmt.Sprint(model.MaxEven+1, "/1d:fixed:day@Europe/Moscow")}
 	refused(t, ErrInvalid, "must not be 68719476737: quota 'smev' is spent evenly: Use at most 2^36")(
-		a.SetQuota(ctx, "smev", QuotaChange{Windows: &great}))
+		a.quota(ctx, "smev", QuotaChange{Windows: &great}))
 	greedy := set(QuotaChange{Windows: &great, Spend: new("greedy")})
-	equal(t, "windows", greedy.Windows, great)
-	even := set(QuotaChange{Windows: &[]delivery.Window{{Span: day, Limit: model.MaxEven}}, Spend: new("even")})
+	equal(t, "windows", greedy.Windows, try(ParseWindows(great[0]))(t))
+	even := set(QuotaChange{Windows: &[]string{fmt.Sprint(model.MaxEven, "/1d")}, Spend: new("even")})
 	equal(t, "windows", even.Windows, []delivery.Window{{Span: day, Limit: model.MaxEven, Algorithm: "sliding"}})
 	// Sixteen windows are allowed, and may be set again.
 	spans := make([]string, 16)
@@ -111,7 +111,7 @@ func TestAdminQuotas(t *testing.T) {
 	for range 2 {
 		equal(t, "windows", len(spelled(strings.Join(spans, ",")).Windows), 16)
 	}
-	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t)
+	try(a.created(ctx, "spring", CampaignChange{Quotas: &[]string{"smev"}}))(t)
 	equal(t, "campaigns", try(a.GetQuota(ctx, "smev"))(t).Campaigns, []string{"spring"})
 	equal(t, "windows", len(spelled("").Windows), 0)
 	if all := try(listQuotas(ctx, a))(t); len(all) != 2 || all[1].ID != "smev" {
@@ -132,64 +132,62 @@ BEGIN
 END $$;
 CREATE TRIGGER a_deadlock BEFORE INSERT ON pacer.%[1]s FOR EACH ROW EXECUTE FUNCTION pacer.deadlock_%[1]s()`, table)))(t)
 	}
-	try(a.SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 300}}}))(t)
-	try(a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
-	try(a.CreateDestination(ctx, "d", DestinationChange{URL: new("https://example.com/")}))(t)
+	try(a.quota(ctx, "q", QuotaChange{Windows: &[]string{"300/1m"}}))(t)
+	try(a.created(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
+	try(a.WriteDestination(ctx, "d", &DestinationChange{URL: new("https://example.com/")}, Precondition{New: true}))(t)
 }
 
 // TestAdminRefuses: one line each, of the right kind, that names the field; nothing is written.
 func TestAdminRefuses(t *testing.T) {
 	a, ctx := administered(t), t.Context()
-	try(a.CreateCampaign(ctx, "kept", CampaignChange{StartsAt: new(time.Unix(1_900_000_000, 0))}))(t)
+	try(a.created(ctx, "kept", CampaignChange{StartsAt: new("2030-03-17T17:46:40Z")}))(t)
 	many := slices.Repeat([]string{"q"}, 17)
 	for name, c := range map[string]CampaignChange{
 		"must not be negative": {Rate: new("-5")}, "six decimals": {Rate: new("0.1234567")}, "must be a number": {Rate: new("fast")},
 		"too many digits": {Rate: new("999999.123457")}, "period": {Rate: new("5/fortnight")},
-		"status": {Status: new(delivery.Status("asleep"))}, "overflow": {Overflow: new(delivery.Overflow("drop"))}, "sink": {Sink: new("a b")},
+		"status": {Status: new(delivery.Status("asleep"))}, "overflow": {Overflow: new("drop")}, "sink": {Sink: new("a b")},
 		"burst": {Burst: new(int64(-1))}, "priority_weight": {PriorityWeight: new(int64(0))}, "max_in_flight": {MaxInFlight: new(int64(1) << 40)},
-		"expected_total": {ExpectedTotal: new(int64(-1))}, "note must be one line": {Note: new("two\nlines")}, "job_ttl": {JobTTL: new(-time.Second)},
-		"ends_at":              {StartsAt: new(time.Unix(9, 0)), EndsAt: new(time.Unix(8, 0))},
-		"later than starts_at": {EndsAt: new(time.Unix(1_800_000_000, 0))}, // only the database knows starts_at
+		"expected_total": {ExpectedTotal: new(int64(-1))}, "note must be one line": {Note: new("two\nlines")}, "job_ttl": {JobTTL: new("-1s")},
+		"ends_at":              {StartsAt: new("2026-11-30T09:00:00Z"), EndsAt: new("2026-11-30T08:00:00Z")},
+		"later than starts_at": {EndsAt: new("2027-01-15T08:00:00Z")}, // only the database knows starts_at
 		"at most 16":           {Quotas: &many}, "quota id": {Quotas: &[]string{""}}, "pacer quota set nowhere": {Quotas: &[]string{"nowhere"}},
 	} {
-		refused(t, ErrInvalid, name)(a.SetCampaign(ctx, "kept", c))
+		refused(t, ErrInvalid, name)(a.edited(ctx, "kept", c))
 	}
-	hours := func(text string) CampaignChange { return CampaignChange{ActiveHours: new(json.RawMessage(text))} }
-	ramp := func(text string) CampaignChange { return CampaignChange{Ramp: new(json.RawMessage(text))} }
+	hours := func(text string) CampaignChange { return CampaignChange{ActiveHours: &text} }
+	ramp := func(text string) CampaignChange { return CampaignChange{Ramp: &text} }
 	for name, changes := range map[string][]CampaignChange{ // without the database
-		"active_hours":  {hours(`[{"from":"9:00","to":"21:00"}]`), hours(`[{"from":"09:00","to":"24:01"}]`), hours(`[{"from":"24:00","to":"09:00"}]`)},
+		"active_hours":  {hours("9:00-21:00"), hours("09:00-24:01"), hours("24:00-09:00"), hours("someday 09:00-21:00")},
 		"time_zone":     {{TimeZone: new("Mars/Olympus")}, {TimeZone: new("Local")}, {TimeZone: new("")}, {ZoneMissing: new("Mars/Olympus")}},
 		"avoid_minutes": {{AvoidMinutes: new("60")}, {AvoidMinutes: new("1,2,3,x")}},
 		"ramp": {
-			ramp(`{"start":1,"every":"1m"}`), ramp(`{"start":1,"add":1,"factor":2,"every":"1m"}`), ramp(`{"start":1,"add":1}`),
-			ramp(`{"start":1,"add":1,"every":"1m"} {}`),
+			ramp("start=1,every=1m"), ramp("start=1,add=1,factor=2,every=1m"), ramp("start=1,add=1"), ramp("start=1,add=1,every=1m;"), ramp("slowly"),
 		},
 	} {
 		for i := range changes {
-			refused(t, ErrInvalid, name)(nil, changes[i].validate("kept"))
+			refused(t, ErrInvalid, name)(changes[i].assignment("kept", time.UTC))
 		}
 	}
-	refused(t, ErrNotFound, "pacer campaign create nobody")(a.SetCampaign(ctx, "nobody", CampaignChange{Rate: new("5")}))
-	refused(t, ErrNotFound, "campaign nobody does not exist")(a.SetCampaign(ctx, "nobody", CampaignChange{Quotas: new([]string)}))
+	refused(t, ErrNotFound, "pacer campaign create nobody")(a.edited(ctx, "nobody", CampaignChange{Rate: new("5")}))
+	refused(t, ErrNotFound, "campaign nobody does not exist")(a.edited(ctx, "nobody", CampaignChange{Quotas: new([]string)}))
 	refused(t, ErrNotFound, "campaign nobody does not exist")(a.GetCampaign(ctx, "nobody"))
-	refused(t, ErrInvalid, `campaign id "a b"`)(a.CreateCampaign(ctx, "a b", CampaignChange{}))
-	refused(t, ErrInvalid, "campaign id (unknown) is reserved")(a.CreateCampaign(ctx, delivery.UnknownCampaign, CampaignChange{}))
-	refused(t, ErrInvalid, "quota nowhere does not exist")(a.CreateCampaign(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}}))
+	refused(t, ErrInvalid, `campaign id "a b"`)(a.created(ctx, "a b", CampaignChange{}))
+	refused(t, ErrInvalid, "campaign id (unknown) is reserved")(a.created(ctx, delivery.UnknownCampaign, CampaignChange{}))
+	refused(t, ErrInvalid, "quota nowhere does not exist")(a.created(ctx, "half", CampaignChange{Quotas: &[]string{"nowhere"}}))
 	refused(t, ErrNotFound, "half")(a.GetCampaign(ctx, "half")) // not half created
 	refused(t, ErrNotFound, "quota nobody does not exist")(a.GetQuota(ctx, "nobody"))
-	refused(t, ErrInvalid, "quota id")(a.SetQuota(ctx, "a b", QuotaChange{}))
+	refused(t, ErrInvalid, "quota id")(a.quota(ctx, "a b", QuotaChange{}))
 	for name, c := range map[string]QuotaChange{
 		"mode": {Mode: new("loose")}, "spend": {Spend: new("fast")}, "on_store_failure": {OnStoreFailure: new("ignore")},
-		"limit": {Windows: &[]delivery.Window{{Span: time.Minute, Limit: -1}}}, "span": {Windows: &[]delivery.Window{{Limit: 1}}},
-		"algorithm": {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "bucket"}}},
-		"anchor":    {Windows: &[]delivery.Window{{Span: time.Minute, Algorithm: "fixed", Anchor: strings.Repeat("x", 65)}}},
-		"rollout":   {Rollout: new(int64(101))}, "unit": {Unit: new("calls")}, "in mode": {Unit: new("bytes")},
-		"spent evenly":    {Spend: new("even"), Windows: &[]delivery.Window{{Span: day, Limit: model.MaxEven + 1}}},
-		"sliding above":   {Windows: &[]delivery.Window{{Span: day, Limit: model.MaxLog + 1, Algorithm: "log"}}},
-		"longest, 31d":    {Windows: &[]delivery.Window{{Span: 30 * day, Algorithm: "fixed", Anchor: "month"}}},
-		"algorithm fixed": {Windows: &[]delivery.Window{{Span: day, Anchor: "day"}}},
+		"limit": {Windows: &[]string{"-1/1m"}}, "span": {Windows: &[]string{"1/0s"}}, "algorithm": {Windows: &[]string{"0/1m:bucket"}},
+		"anchor":  {Windows: &[]string{"0/1m:fixed:" + strings.Repeat("x", 65)}},
+		"rollout": {Rollout: new(int64(101))}, "unit": {Unit: new("calls")}, "in mode": {Unit: new("bytes")},
+		"spent evenly":    {Spend: new("even"), Windows: &[]string{fmt.Sprint(model.MaxEven+1, "/1d")}},
+		"sliding above":   {Windows: &[]string{fmt.Sprint(model.MaxLog+1, "/1d:log")}},
+		"longest, 31d":    {Windows: &[]string{"0/30d:fixed:month"}},
+		"algorithm fixed": {Windows: &[]string{"0/1d:sliding:day"}},
 	} {
-		refused(t, ErrInvalid, name)(a.SetQuota(ctx, "q", c))
+		refused(t, ErrInvalid, name)(a.quota(ctx, "q", c))
 	}
 	equal(t, "written quotas", len(try(listQuotas(ctx, a))(t)), 0)
 }
@@ -203,8 +201,8 @@ func listQuotas(ctx context.Context, a *Admin) ([]QuotaRow, error) {
 func TestOnlyFinishedCampaignsAreDeleted(t *testing.T) {
 	dsn, conn := fresh(t)
 	a, ctx := adminOf(t, dsn), t.Context()
-	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
-	try(a.CreateCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}))(t)
+	try(a.quota(ctx, "provider", QuotaChange{}))(t)
+	try(a.created(ctx, "spring", CampaignChange{Quotas: &[]string{"provider"}}))(t)
 	backlog := func(jobs int) {
 		t.Helper()
 		run(t, conn, `INSERT INTO pacer.campaign_progress (campaign_id, delivered, backlog) VALUES ('spring', 7, $1)
@@ -216,9 +214,9 @@ ON CONFLICT (campaign_id) DO UPDATE SET backlog = excluded.backlog`, jobs)
 		try(a.GetCampaign(ctx, "spring"))(t)
 	}
 	stays(ErrInvalid, "is active, and only cancelled and completed campaigns", nil)
-	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	try(a.SetStatus(ctx, "spring", delivery.StatusPaused, "", nil))(t)
 	stays(ErrInvalid, "is paused", nil)
-	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusCompleted)}))(t)
+	try(a.SetStatus(ctx, "spring", delivery.StatusCompleted, "", nil))(t)
 	backlog(3)
 	stays(ErrInvalid, "a backlog of 3 jobs", nil)
 	backlog(0)
@@ -245,14 +243,14 @@ func TestCommandsDoNotDeadlock(t *testing.T) {
 			for i := 0; i < 25 && err == nil; i++ {
 				id, quota, burst := []string{"a", "b"}[(i+w)%2], fmt.Sprintf("q%d", i%3), int64(i)
 				if w%2 == 0 {
-					_, err = a.SetQuota(context.Background(), quota, QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: int64(1 + i)}}})
+					_, err = a.quota(context.Background(), quota, QuotaChange{Windows: &[]string{fmt.Sprint(1+i, "/1m")}})
 					continue
 				}
 				links := []string{}
 				if _, missing := a.GetQuota(context.Background(), quota); missing == nil {
 					links = append(links, quota)
 				}
-				_, err = a.SetCampaign(context.Background(), id, CampaignChange{Burst: &burst, Quotas: &links})
+				_, err = a.edited(context.Background(), id, CampaignChange{Burst: &burst, Quotas: &links})
 			}
 			done <- err
 		}()

@@ -18,33 +18,24 @@ import (
 // those without another quota are limited by their rate alone from then on. If a revision is given, it is only of the quota as it
 // was then.
 func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (QuotaRow, error) {
-	return alter(ctx, a, func(ctx context.Context, tx pgx.Tx) (row QuotaRow, err error) {
-		if err = takeTurn(ctx, tx); err != nil {
-			return row, err
-		}
-		if row, err = oneQuota(ctx, tx, id); err != nil {
-			return row, err
-		}
-		if err = asSeen("quota", id, row.Revision, revision); err != nil {
-			return row, err
-		}
+	return quotas.remove(ctx, a, id, revision, func(row QuotaRow) error {
 		if len(row.Campaigns) > 0 && !unlink {
-			return row, invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, len(row.Campaigns), row.Campaigns[0])
+			return invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, len(row.Campaigns), row.Campaigns[0])
 		}
-		_, err = tx.Exec(ctx, `DELETE FROM pacer.quotas WHERE id = $1`, id)
-		return row, err
+		return nil
 	})
 }
 
-// AdjustQuota records that the count of one window is corrected, which adjust does: it returns what was counted before and
+// AdjustQuota records that the count of one window is corrected, for the reason of the actor, which adjust does: it returns what was counted before and
 // is now, and the minute since the Unix epoch on the store's clock. If it returns an error, nothing is recorded.
-func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration, reason string,
+func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration,
 	adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error),
 ) (QuotaRow, error) {
-	if reason = strings.TrimSpace(reason); reason == "" || !IsLine(reason) {
+	reason := strings.TrimSpace(ActorOf(ctx).Reason)
+	if reason == "" || !IsLine(reason) {
 		return QuotaRow{}, invalid("reason: say in one line why the count is adjusted")
 	}
-	return rewrite(ctx, a, id, oneQuota, true, func(ctx context.Context, tx pgx.Tx) error {
+	return quotas.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error {
 		row, err := oneQuota(ctx, tx, id)
 		if err != nil {
 			return err

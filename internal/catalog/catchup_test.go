@@ -2,9 +2,6 @@ package catalog
 
 import (
 	"testing"
-	"time"
-
-	"github.com/pacer/pacer/internal/delivery"
 )
 
 // TestASequenceBehindItsRows, as that of a database that a logical replica has become, is told of, with what to do.
@@ -36,8 +33,8 @@ func TestADatabaseOfYesterdayCatchesUp(t *testing.T) {
 	run(t, conn, `INSERT INTO pacer.campaigns (id, send_rate) VALUES ('c', 1), ('of-today', 1)`)
 	var log journal
 	p := unstarted(t, Options{DSN: dsn, Logger: log.logger()})
-	try(adminOver(p).SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
-	try(adminOver(p).SetCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
+	try(adminOver(p).quota(ctx, "q", QuotaChange{Windows: &[]string{"5/1m"}}))(t)
+	try(adminOver(p).edited(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
 	seen := loaded(t, p, true).Revision
 	loaded(t, p, true)
 	equal(t, "lines of a database that was not brought back", log.count("older"), 0)

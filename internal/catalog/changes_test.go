@@ -19,10 +19,10 @@ func TestChangesOfCampaigns(t *testing.T) {
 	ctx := t.Context()
 	a := try(NewAdminAs(migrated(t), "pacer console", Renewal{}))(t)
 	defer a.Close()
-	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
-	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("500"), Quotas: &[]string{"provider"}}))(t)
-	try(a.CreateCampaign(ctx, "autumn", CampaignChange{}))(t)
-	try(a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	try(a.quota(ctx, "provider", QuotaChange{}))(t)
+	try(a.created(ctx, "spring", CampaignChange{Rate: new("500"), Quotas: &[]string{"provider"}}))(t)
+	try(a.created(ctx, "autumn", CampaignChange{}))(t)
+	try(a.SetStatus(ctx, "spring", delivery.StatusPaused, "", nil))(t)
 	newest := try(a.Changes(ctx, ChangesOf{Limit: 1}))(t)
 	equal(t, "changes of a page of one", len(newest), 1)
 	c := newest[0]
@@ -30,7 +30,7 @@ func TestChangesOfCampaigns(t *testing.T) {
 	equal(t, "its fields", c.Fields, []Field{{"status", "active", "paused"}})
 	for i, name := range []string{"alice@example.com@10.0.0.7", "alice@10.0.0.7", ""} {
 		burst := int64(i + 1)
-		try(a.SetCampaign(WithActor(ctx, Actor{Name: name}), "autumn", CampaignChange{Burst: &burst, ExpectedTotal: &burst}))(t)
+		try(a.edited(WithActor(ctx, Actor{Name: name}), "autumn", CampaignChange{Burst: &burst, ExpectedTotal: &burst}))(t)
 	}
 	update, link := "campaigns update", "campaign_quotas insert"
 	all := []string{update, update, update, update, "campaigns insert", link, "campaigns insert", "quotas insert"}
@@ -56,12 +56,12 @@ func TestChangesOfCampaigns(t *testing.T) {
 func TestRatesOfChanges(t *testing.T) {
 	a, ctx := administered(t), t.Context()
 	set := []string{"500", "500/15m", "2.5/15m", "2.5/1d", "1/252h"}
-	try(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("7")}))(t)
+	try(a.created(ctx, "spring", CampaignChange{Rate: new("7")}))(t)
 	for _, rate := range set {
-		try(a.SetCampaign(ctx, "spring", CampaignChange{Rate: &rate}))(t)
+		try(a.edited(ctx, "spring", CampaignChange{Rate: &rate}))(t)
 	}
-	try(a.SetCampaign(ctx, "spring", CampaignChange{Burst: new(int64(5))}))(t)
-	try(a.SetQuota(ctx, "provider", QuotaChange{}))(t)
+	try(a.edited(ctx, "spring", CampaignChange{Burst: new(int64(5))}))(t)
+	try(a.quota(ctx, "provider", QuotaChange{}))(t)
 	got := column(try(a.Changes(ctx, ChangesOf{Limit: 10}))(t), func(c Change) string { return c.OldRate + " " + c.NewRate })
 	equal(t, "rates", got, []string{" ", "1/252h 1/252h", "2.5/1d 1/252h", "2.5/15m 2.5/1d", "500/15m 2.5/15m", "500 500/15m", "7 500", " 7"})
 }
@@ -71,16 +71,15 @@ func TestRatesOfChanges(t *testing.T) {
 func TestActorsAndRevisions(t *testing.T) {
 	a, nobody := administered(t), t.Context()
 	alice := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
-	row := try(a.CreateCampaign(nobody, "spring", CampaignChange{Rate: new("500")}))(t)
-	after := try(a.SetCampaign(alice, "spring", CampaignChange{Rate: new("600"), AtRevision: &row.Revision}))(t)
+	row := try(a.created(nobody, "spring", CampaignChange{Rate: new("500")}))(t)
+	after := try(a.WriteCampaign(alice, "spring", &CampaignChange{Rate: new("600")}, Precondition{At: &row.Revision}))(t)
 	if after.SendRate != "600" || after.Revision <= row.Revision {
 		t.Fatalf("%+v", after)
 	}
-	late := CampaignChange{Status: new(delivery.StatusPaused), AtRevision: &row.Revision}
-	refused(t, ErrStale, "was changed meanwhile")(a.SetCampaign(alice, "spring", CampaignChange{Rate: new("500"), AtRevision: &row.Revision}))
-	refused(t, ErrStale, "was changed meanwhile")(a.SetStatusAt(alice, "spring", late))
-	refused(t, ErrNotFound, "does not exist")(a.SetStatusAt(alice, "nobody", late))
-	try(a.SetStatusAt(nobody, "spring", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	refused(t, ErrStale, "was changed meanwhile")(a.WriteCampaign(alice, "spring", &CampaignChange{Rate: new("500")}, Precondition{At: &row.Revision}))
+	refused(t, ErrStale, "was changed meanwhile")(a.SetStatus(alice, "spring", delivery.StatusPaused, "", &row.Revision))
+	refused(t, ErrNotFound, "does not exist")(a.SetStatus(alice, "nobody", delivery.StatusPaused, "", &row.Revision))
+	try(a.SetStatus(nobody, "spring", delivery.StatusPaused, "", nil))(t)
 	away := errors.New("away")
 	line(t, a.CancelJobs(alice, func(context.Context) (map[string][]string, error) {
 		return map[string][]string{"spring": {"u-0"}}, away
@@ -107,22 +106,22 @@ func TestActorsAndRevisions(t *testing.T) {
 func TestBulkChanges(t *testing.T) {
 	a, ctx := administered(t), t.Context()
 	for _, id := range []string{"a", "b", "c", "other"} {
-		try(a.CreateCampaign(ctx, id, CampaignChange{Rate: new("10")}))(t)
+		try(a.created(ctx, id, CampaignChange{Rate: new("10")}))(t)
 	}
-	try(a.SetStatusAt(ctx, "c", CampaignChange{Status: new(delivery.StatusCancelled)}))(t)
+	try(a.SetStatus(ctx, "c", delivery.StatusCancelled, "", nil))(t)
 	all := []string{"c", "b", "a", "nobody"}
 	for _, step := range []struct {
 		change BulkChange
 		want   int
 		a      string
 	}{
-		{BulkChange{Status: delivery.StatusPaused}, 2, "paused at 10"},
-		{BulkChange{Status: delivery.StatusPaused}, 0, "paused at 10"},
-		{BulkChange{Status: delivery.StatusActive}, 2, "active at 10"},
-		{BulkChange{Percent: 150}, 2, "active at 15"},
-		{BulkChange{Percent: 33.3}, 2, "active at 4.995"},
-		{BulkChange{Rate: "150/m"}, 2, "active at 150/1m"},
-		{BulkChange{Rate: "10"}, 2, "active at 10"},
+		{BulkChange{Action: "pause"}, 2, "paused at 10"},
+		{BulkChange{Action: "pause"}, 0, "paused at 10"},
+		{BulkChange{Action: "resume"}, 2, "active at 10"},
+		{BulkChange{Action: "percent", Percent: 150}, 2, "active at 15"},
+		{BulkChange{Action: "percent", Percent: 33.3}, 2, "active at 4.995"},
+		{BulkChange{Action: "rate", Rate: "150/m"}, 2, "active at 150/1m"},
+		{BulkChange{Action: "rate", Rate: "10"}, 2, "active at 10"},
 	} {
 		equal(t, fmt.Sprintf("changed by %+v", step.change), try(a.ChangeCampaigns(ctx, all, step.change))(t), step.want)
 		row := try(a.GetCampaign(ctx, "a"))(t)
@@ -134,9 +133,9 @@ func TestBulkChanges(t *testing.T) {
 		t.Errorf("the record of changes has %s", fields)
 	}
 	// Those that go on by themselves are those that it pauses: one that was paused before stays so.
-	try(a.SetStatusAt(ctx, "b", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	try(a.SetStatus(ctx, "b", delivery.StatusPaused, "", nil))(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Status: delivery.StatusPaused, PausedUntil: until}))(t), 1)
+	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Action: "pause", Until: until.Format(time.RFC3339)}))(t), 1)
 	for id, want := range map[string]string{
 		"a": "10 paused " + until.UTC().String(), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever",
 	} {
@@ -146,7 +145,7 @@ func TestBulkChanges(t *testing.T) {
 		}
 		equal(t, id, fmt.Sprint(row.SendRate, " ", row.Status, " ", until), want)
 	}
-	for _, change := range []BulkChange{{}, {Percent: -1}, {Rate: "fast"}, {Status: delivery.StatusCancelled}} {
+	for _, change := range []BulkChange{{}, {Action: "percent", Percent: -1}, {Action: "rate", Rate: "fast"}, {Action: "rate"}, {Action: "pause", Until: "tomorrow"}, {Action: "cancel"}} {
 		refused(t, ErrInvalid, "")(a.ChangeCampaigns(ctx, all, change))
 	}
 }
@@ -162,10 +161,10 @@ func TestFindDestinations(t *testing.T) {
 		if id == "c" {
 			change.Sink = &hooks
 		}
-		try(a.CreateDestination(ctx, id, change))(t)
+		try(a.WriteDestination(ctx, id, &change, Precondition{New: true}))(t)
 	}
 	for _, id := range []string{"e:f", "b"} {
-		try(a.DisableDestination(ctx, id, "gone"))(t)
+		try(a.DisableDestination(ctx, id, true))(t)
 	}
 	run(t, connected(t, dsn), `UPDATE pacer.destinations SET failing_since = now() WHERE id = 'd%'`)
 	for _, tt := range []struct {
@@ -194,10 +193,10 @@ func TestFindDestinations(t *testing.T) {
 	}
 	row := try(a.GetDestination(ctx, "a"))(t)
 	earlier := row.Revision - 1
-	refused(t, ErrStale, "was changed meanwhile")(a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &earlier}))
+	refused(t, ErrStale, "was changed meanwhile")(a.WriteDestination(ctx, "a", &DestinationChange{Sink: &hooks}, Precondition{At: &earlier}))
 	refused(t, ErrStale, "was changed meanwhile")(a.DeleteDestination(ctx, "a", &earlier))
-	refused(t, ErrNotFound, "does not exist")(a.SetDestination(ctx, "nowhere", DestinationChange{Sink: &hooks, AtRevision: &earlier}))
-	row = try(a.SetDestination(ctx, "a", DestinationChange{Sink: &hooks, AtRevision: &row.Revision}))(t)
+	refused(t, ErrNotFound, "does not exist")(a.WriteDestination(ctx, "nowhere", &DestinationChange{Sink: &hooks}, Precondition{At: &earlier}))
+	row = try(a.WriteDestination(ctx, "a", &DestinationChange{Sink: &hooks}, Precondition{At: &row.Revision}))(t)
 	equal(t, "sink", row.Sink, hooks)
 	try(a.DeleteDestination(ctx, "a", &row.Revision))(t)
 }

@@ -319,25 +319,6 @@ func invalid(format string, args ...any) error {
 	return inLine(fmt.Sprintf(format, args...), ErrInvalid)
 }
 
-// asSeen returns ErrStale if a row was changed since it was seen, at a revision. Without one (nil) it returns nil.
-func asSeen(what, id string, revision int64, seen *int64) error {
-	if seen == nil || *seen == revision {
-		return nil
-	}
-	return inLine(fmt.Sprintf("%s %s was changed meanwhile: its revision is %d, not %d; look at it again", what, id, revision, *seen), ErrStale)
-}
-
-// exists is an ErrExists of a campaign, quota or destination.
-func exists(kind, id string) error {
-	return inLine(fmt.Sprintf("%s %s exists already; change it with: pacer %s set %s", kind, id, kind, id), ErrInvalid, ErrExists)
-}
-
-// isTaken reports whether a row was refused since there is one with its key.
-func isTaken(err error) bool {
-	server, refused := errors.AsType[*pgconn.PgError](err)
-	return refused && server.Code == "23505"
-}
-
 // explain converts an error of the driver to one line that says what to do. Other errors are returned as they are.
 func explain(err error) error {
 	var connect *pgconn.ConnectError

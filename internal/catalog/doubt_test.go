@@ -64,14 +64,14 @@ func TestACommitThatIsCut(t *testing.T) {
 				return &severed{Conn: conn, mode: &mode}, err
 			}
 			mode.Store(tt.mode)
-			refused(t, ErrInDoubt, "may have been made")(a.CreateCampaign(ctx, "spring", CampaignChange{Rate: new("100")}))
+			refused(t, ErrInDoubt, "may have been made")(a.created(ctx, "spring", CampaignChange{Rate: new("100")}))
 			if mode.Load() != passes {
 				t.Fatal("nothing was committed")
 			}
 			if _, err := direct.GetCampaign(ctx, "spring"); (err == nil) != tt.made {
 				t.Errorf("then there is: %v", err)
 			}
-			if _, err := a.SetCampaign(ctx, "spring", CampaignChange{}); errors.Is(err, ErrInDoubt) {
+			if _, err := a.edited(ctx, "spring", CampaignChange{}); errors.Is(err, ErrInDoubt) {
 				t.Errorf("of the next change: %v", err)
 			}
 		})

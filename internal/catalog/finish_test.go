@@ -17,11 +17,11 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	p := started(t, Options{DSN: dsn})
 	changed := p.Subscribe()
 	by := time.Now().Add(time.Hour).Truncate(time.Second)
-	created := try(a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: &by}))(t)
+	created := try(a.created(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: new(by.Format(time.RFC3339))}))(t)
 	if created.FinishBy == nil || !created.FinishBy.Equal(by) {
 		t.Fatalf("%+v", created)
 	}
-	try(a.CreateCampaign(ctx, "other", CampaignChange{Rate: new("500")}))(t)
+	try(a.created(ctx, "other", CampaignChange{Rate: new("500")}))(t)
 	rateOf := func(perHour int64) *delivery.Campaign {
 		t.Helper()
 		must(t, p.SpreadCampaigns(ctx, map[string]int64{"c": perHour * 1_000_000, "other": 1_000_000, "gone": 1_000_000}))
@@ -41,13 +41,13 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	if shown.Revision != created.Revision || !shown.UpdatedAt.Equal(created.UpdatedAt) {
 		t.Errorf("shown is %+v", shown)
 	}
-	edited := try(a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(3)), AtRevision: &created.Revision}))(t)
+	edited := try(a.WriteCampaign(ctx, "c", &CampaignChange{Burst: new(int64(3))}, Precondition{At: &created.Revision}))(t)
 	if edited.Revision <= second.Revision {
 		t.Errorf("%+v", edited)
 	}
 	rateOf(3600)
-	refused(t, ErrStale, "was changed meanwhile")(a.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(4)), AtRevision: &created.Revision}))
-	try(a.SetCampaign(ctx, "c", CampaignChange{FinishBy: &time.Time{}, AtRevision: &edited.Revision}))(t)
+	refused(t, ErrStale, "was changed meanwhile")(a.WriteCampaign(ctx, "c", &CampaignChange{Burst: new(int64(4))}, Precondition{At: &created.Revision}))
+	try(a.WriteCampaign(ctx, "c", &CampaignChange{FinishBy: new("")}, Precondition{At: &edited.Revision}))(t)
 	await(t, p, changed, "none", func(s *delivery.Snapshot) bool {
 		c := s.Campaign("c")
 		return c.FinishBy.IsZero() && c.FinishRate.Zero() && c.Repaced == 0 && c.Burst == 3

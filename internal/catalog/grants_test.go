@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,8 +51,8 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 		try(m.Up(ctx))(t)
 	}
 	a := adminOf(t, opsDSN)
-	try(a.SetQuota(ctx, "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
-	try(a.CreateCampaign(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
+	try(a.quota(ctx, "q", QuotaChange{Windows: &[]string{"5/1m"}}))(t)
+	try(a.created(ctx, "c", CampaignChange{Quotas: &[]string{"q"}}))(t)
 	must(t, a.AddSettled(ctx, []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}))
 	everyWrite(t, started(t, Options{DSN: daemonDSN}))
 	lacking := func(dsn string) (missing string) {
@@ -68,8 +67,8 @@ func TestMigrationsGrantWhatIsLacking(t *testing.T) {
 		t.Errorf("a reader lacks %q", got)
 	}
 	asDaemon := adminOf(t, daemonDSN)
-	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.SetCampaign(ctx, "c", CampaignChange{Burst: new(int64(1))}))
-	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.SetQuota(ctx, "q", QuotaChange{Mode: new("shadow")}))
+	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.edited(ctx, "c", CampaignChange{Burst: new(int64(1))}))
+	refused(t, ErrForbidden, "may not change campaigns")(asDaemon.quota(ctx, "q", QuotaChange{Mode: new("shadow")}))
 	if why := try(asDaemon.ReadOnly(ctx))(t); !strings.Contains(why, "of this process may not change") {
 		t.Errorf("why nothing can be changed: %q", why)
 	}

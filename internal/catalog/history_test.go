@@ -122,13 +122,13 @@ func TestPausedFor(t *testing.T) {
 	dsn, conn := fresh(t)
 	admin := adminOf(t, dsn)
 	run(t, conn, `INSERT INTO pacer.campaigns (id, status) VALUES ('a', 'active'), ('b', 'active'), ('c', 'active'), ('before', 'paused')`)
-	change := func(reason string, status delivery.Status, ids ...string) {
+	change := func(reason, action string, ids ...string) {
 		t.Helper()
-		try(admin.ChangeCampaigns(WithActor(t.Context(), Actor{Name: "olga", Reason: reason}), ids, BulkChange{Status: status}))(t)
+		try(admin.ChangeCampaigns(WithActor(t.Context(), Actor{Name: "olga", Reason: reason}), ids, BulkChange{Action: action}))(t)
 	}
-	change("all", delivery.StatusPaused, "a", "b", "c", "before")
-	change("", delivery.StatusActive, "b", "c")
-	change("another", delivery.StatusPaused, "c")
+	change("all", "pause", "a", "b", "c", "before")
+	change("", "resume", "b", "c")
+	change("another", "pause", "c")
 	run(t, conn, `UPDATE pacer.campaigns SET send_rate = 7 WHERE id = 'a'`)
 	equal(t, "paused for it", try(admin.PausedFor(t.Context(), "all"))(t), []string{"a"})
 }

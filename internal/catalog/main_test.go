@@ -129,6 +129,26 @@ func adminOf(t testing.TB, dsn string) *Admin {
 // adminOver is an Admin over the connections of a catalog.
 func adminOver(p *Postgres) *Admin { return &Admin{database: p.database} }
 
+// created creates a campaign, edited changes one, and quota creates or changes a quota.
+func (a *Admin) created(ctx context.Context, id string, c CampaignChange) (CampaignRow, error) {
+	return a.WriteCampaign(ctx, id, &c, Precondition{New: true})
+}
+
+func (a *Admin) edited(ctx context.Context, id string, c CampaignChange) (CampaignRow, error) {
+	return a.WriteCampaign(ctx, id, &c, Precondition{})
+}
+
+func (a *Admin) quota(ctx context.Context, id string, c QuotaChange) (QuotaRow, error) {
+	row, err := a.WriteQuota(ctx, id, &c, Precondition{})
+	if errors.Is(err, ErrNotFound) {
+		row, err = a.WriteQuota(ctx, id, &c, Precondition{New: true})
+	}
+	if errors.Is(err, ErrExists) { // meanwhile
+		row, err = a.WriteQuota(ctx, id, &c, Precondition{})
+	}
+	return row, err
+}
+
 func migrator(t testing.TB, dsn string) *Migrator {
 	t.Helper()
 	return try(NewMigrator(dsn))(t)

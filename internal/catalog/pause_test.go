@@ -18,9 +18,9 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	p := daemons[0]
 	changed := p.Subscribe()
-	try(adminOver(p).SetStatusAt(t.Context(), "ever", CampaignChange{Status: new(delivery.StatusPaused)}))(t)
+	try(adminOver(p).SetStatus(t.Context(), "ever", delivery.StatusPaused, "", nil))(t)
 	until := time.Now().Add(time.Second / 2).Truncate(time.Microsecond)
-	row := try(adminOver(p).SetStatusAt(t.Context(), "night", CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: &until}))(t)
+	row := try(adminOver(p).SetStatus(t.Context(), "night", delivery.StatusPaused, until.Format(time.RFC3339Nano), nil))(t)
 	if row.Status != delivery.StatusPaused || row.PausedUntil == nil || !row.PausedUntil.Equal(until) {
 		t.Fatalf("%+v", row)
 	}
@@ -46,24 +46,23 @@ WHERE campaign_id = 'night' AND new ->> 'status' = 'active' AND old ->> 'status'
 // TestAPauseThatSomebodyEnds has no end any more, and one that is begun anew has no other.
 func TestAPauseThatSomebodyEnds(t *testing.T) {
 	a, ctx := administered(t), t.Context()
-	try(a.CreateCampaign(ctx, "spring", CampaignChange{}))(t)
-	active := CampaignChange{Status: new(delivery.StatusActive)}
+	try(a.created(ctx, "spring", CampaignChange{}))(t)
 	for name, end := range map[string]func() (CampaignRow, error){
 		"resumed": func() (CampaignRow, error) {
-			return a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)})
+			return a.SetStatus(ctx, "spring", delivery.StatusActive, "", nil)
 		},
 		"paused anew": func() (CampaignRow, error) {
-			return a.SetStatusAt(ctx, "spring", CampaignChange{Status: new(delivery.StatusPaused)})
+			return a.SetStatus(ctx, "spring", delivery.StatusPaused, "", nil)
 		},
-		"set":        func() (CampaignRow, error) { return a.SetCampaign(ctx, "spring", active) },
-		"in passing": func() (CampaignRow, error) { return a.SetStatusAt(ctx, "spring", active) },
+		"set": func() (CampaignRow, error) {
+			return a.edited(ctx, "spring", CampaignChange{Status: new(delivery.StatusActive)})
+		},
 		"of all of it": func() (CampaignRow, error) {
-			try(a.ChangeCampaigns(ctx, []string{"spring"}, BulkChange{Status: delivery.StatusActive}))(t)
+			try(a.ChangeCampaigns(ctx, []string{"spring"}, BulkChange{Action: "resume"}))(t)
 			return a.GetCampaign(ctx, "spring")
 		},
 	} {
-		pause := CampaignChange{Status: new(delivery.StatusPaused), PausedUntil: new(time.Now().Add(time.Hour))}
-		if row := try(a.SetStatusAt(ctx, "spring", pause))(t); row.PausedUntil == nil {
+		if row := try(a.SetStatus(ctx, "spring", delivery.StatusPaused, "1h", nil))(t); row.PausedUntil == nil {
 			t.Fatalf("%+v", row)
 		}
 		if row := try(end())(t); row.PausedUntil != nil {

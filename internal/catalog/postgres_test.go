@@ -167,7 +167,7 @@ func TestNoStatementHasAName(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	p := started(t, Options{DSN: dsn, PollInterval: 10 * time.Millisecond})
-	try(adminOver(p).SetQuota(t.Context(), "q", QuotaChange{Windows: &[]delivery.Window{{Span: time.Minute, Limit: 5}}}))(t)
+	try(adminOver(p).quota(t.Context(), "q", QuotaChange{Windows: &[]string{"5/1m"}}))(t)
 	pool := try(p.database.pool())(t)
 	for range pool.Stat().TotalConns() {
 		session := try(pool.Acquire(t.Context()))(t)

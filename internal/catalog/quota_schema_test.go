@@ -68,7 +68,7 @@ func TestShards(t *testing.T) {
 	place := func(prefix string) (perShard [4]int) {
 		t.Helper()
 		for i := range 40 {
-			row := try(a.SetQuota(ctx, fmt.Sprintf("%s%d", prefix, i), QuotaChange{}))(t)
+			row := try(a.quota(ctx, fmt.Sprintf("%s%d", prefix, i), QuotaChange{}))(t)
 			perShard[row.Shard]++
 		}
 		return perShard
@@ -137,15 +137,15 @@ func TestTheQuotasOfACampaignLiveInOneShard(t *testing.T) {
 		line(t, explain(err), ErrInvalid, want)
 		line(t, explain(err), ErrInvalid, remedy)
 	}
-	refused(t, ErrInvalid, remedy)(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "b"}}))
+	refused(t, ErrInvalid, remedy)(a.edited(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "b"}}))
 	// All links may be replaced by those to another shard, in one statement too.
 	run(t, conn, `UPDATE pacer.campaign_quotas SET quota_id = CASE quota_id WHEN 'a' THEN 'b' ELSE 'd' END
 WHERE campaign_id = 'spring' AND quota_id IN ('a', 'c')`)
-	equal(t, "quotas", try(a.SetCampaign(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "c"}}))(t).Quotas, []string{"a", "c"})
+	equal(t, "quotas", try(a.edited(ctx, "spring", CampaignChange{Quotas: &[]string{"a", "c"}}))(t).Quotas, []string{"a", "c"})
 	for i := range 20 {
-		equal(t, "shard", try(a.SetQuota(ctx, fmt.Sprintf("new%d", i), QuotaChange{With: new("d")}))(t).Shard, 2)
+		equal(t, "shard", try(a.quota(ctx, fmt.Sprintf("new%d", i), QuotaChange{With: new("d")}))(t).Shard, 2)
 	}
-	equal(t, "shard", try(a.SetQuota(ctx, "new0", QuotaChange{With: new("b")}))(t).Shard, 2)
-	refused(t, ErrInvalid, "quota new0 lives in shard 2, quota a in shard 1")(a.SetQuota(ctx, "new0", QuotaChange{With: new("a")}))
-	refused(t, ErrNotFound, "quota nothing does not exist")(a.SetQuota(ctx, "other", QuotaChange{With: new("nothing")}))
+	equal(t, "shard", try(a.quota(ctx, "new0", QuotaChange{With: new("b")}))(t).Shard, 2)
+	refused(t, ErrInvalid, "quotas.shard is fixed when the quota is created")(a.quota(ctx, "new0", QuotaChange{With: new("a")}))
+	refused(t, ErrNotFound, "quota nothing does not exist")(a.quota(ctx, "other", QuotaChange{With: new("nothing")}))
 }

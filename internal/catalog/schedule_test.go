@@ -1,7 +1,7 @@
 package catalog
 
 import (
-	"encoding/json"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -97,20 +97,37 @@ func TestAdminSchedules(t *testing.T) {
 	dsn, _ := fresh(t)
 	p, ctx := unstarted(t, Options{DSN: dsn}), t.Context()
 	a := adminOver(p)
-	hours := try(notation.ParseHours("mon-fri 09:00-21:00"))(t)
-	ramp := try(notation.ParseRamp("start=10,factor=1.5,every=1m"))(t)
-	row := try(a.CreateCampaign(ctx, "c", CampaignChange{Rate: new("100/m"), ActiveHours: &hours, TimeZone: new("Europe/Moscow"), Ramp: &ramp}))(t)
+	hours, ramp := "mon-fri 09:00-21:00", "start=10,factor=1.5,every=1m"
+	row := try(a.created(ctx, "c", CampaignChange{Rate: new("100/m"), ActiveHours: &hours, TimeZone: new("Europe/Moscow"), Ramp: &ramp}))(t)
 	c := loaded(t, p, true).Campaign("c")
-	if notation.FormatHours(row.ActiveHours) != "mon-fri 09:00-21:00" || notation.FormatRamp(row.Ramp) != "start=10,factor=1.5,every=1m" ||
+	if notation.FormatHours(row.ActiveHours) != hours || notation.FormatRamp(row.Ramp) != ramp ||
 		c.Invalid != "" || c.Ramp.Per != time.Minute || c.Hours == nil || c.Rate.String() != "1.6666666666666667/s" {
 		t.Errorf("%+v, %+v", row, c)
 	}
-	try(a.SetCampaign(ctx, "c", CampaignChange{Rate: new("900000")}))(t)
-	slow := try(notation.ParseRamp("start=10,add=5,every=1m"))(t)
-	refused(t, ErrInvalid, "10000 steps")(a.SetCampaign(ctx, "c", CampaignChange{Ramp: &slow}))
-	row = try(a.SetCampaign(ctx, "c", CampaignChange{ActiveHours: &json.RawMessage{}, Ramp: &json.RawMessage{}}))(t)
+	try(a.edited(ctx, "c", CampaignChange{Rate: new("900000")}))(t)
+	refused(t, ErrInvalid, "10000 steps")(a.edited(ctx, "c", CampaignChange{Ramp: new("start=10,add=5,every=1m")}))
+	row = try(a.edited(ctx, "c", CampaignChange{ActiveHours: new(""), Ramp: new("none")}))(t)
 	if row.ActiveHours != nil || row.Ramp != nil || row.RampSince != nil || row.TimeZone != "Europe/Moscow" {
 		t.Errorf("%+v", row)
+	}
+}
+
+// TestTimesAreOfTheCampaignsZone: of that of the change, or else of the row's; without either, UTC.
+func TestTimesAreOfTheCampaignsZone(t *testing.T) {
+	a, ctx := administered(t), t.Context()
+	starts := func(row CampaignRow) string { return row.StartsAt.Format(time.RFC3339) }
+	const local = "2036-11-30T09:00"
+	row := try(a.created(ctx, "c", CampaignChange{StartsAt: new(local)}))(t)
+	equal(t, "of a new one", starts(row), "2036-11-30T09:00:00Z")
+	row = try(a.edited(ctx, "c", CampaignChange{StartsAt: new(local), TimeZone: new("Europe/Moscow")}))(t)
+	equal(t, "with a zone", starts(row), "2036-11-30T06:00:00Z")
+	try(a.edited(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
+	row = try(a.edited(ctx, "c", CampaignChange{StartsAt: new(local)}))(t)
+	equal(t, "in the row's zone", starts(row), "2036-11-30T00:00:00Z")
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := a.zoneOf(ended, "c", &CampaignChange{EndsAt: new(local)}); err == nil { // UTC would be another time
+		t.Error("the zone of a row that cannot be read is known")
 	}
 }
 
@@ -119,11 +136,10 @@ func TestRecipientsZones(t *testing.T) {
 	dsn, _ := fresh(t)
 	p, ctx := unstarted(t, Options{DSN: dsn}), t.Context()
 	a := adminOver(p)
-	hours := try(notation.ParseHours("10:00-20:00"))(t)
-	change := CampaignChange{Rate: new("100"), ActiveHours: &hours, TimeZone: new(delivery.ZoneRecipient), AvoidMinutes: new("0,30")}
-	refused(t, ErrInvalid, "time_zone_missing is needed")(a.CreateCampaign(ctx, "c", change))
+	change := CampaignChange{Rate: new("100"), ActiveHours: new("10:00-20:00"), TimeZone: new(delivery.ZoneRecipient), AvoidMinutes: new("0,30")}
+	refused(t, ErrInvalid, "time_zone_missing is needed")(a.created(ctx, "c", change))
 	change.ZoneMissing = new("Europe/Moscow")
-	row := try(a.CreateCampaign(ctx, "c", change))(t)
+	row := try(a.created(ctx, "c", change))(t)
 	moscow := loaded(t, p, true).Campaign("c")
 	if moscow.Invalid != "" || moscow.Local == nil || moscow.Hours == nil || moscow.Zone.String() != "Europe/Moscow" || row.AvoidMinutes != "0,30" {
 		t.Fatalf("%+v, %+v", row, moscow)
@@ -132,16 +148,16 @@ func TestRecipientsZones(t *testing.T) {
 	if moscow.Active(noon) || !moscow.Active(noon.Add(5*time.Minute)) || !moscow.Active(noon.Add(10*time.Hour+5*time.Minute)) {
 		t.Error("the campaign itself is closed near the minutes to avoid, and at no other time")
 	}
-	try(a.SetCampaign(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}))(t)
+	try(a.edited(ctx, "c", CampaignChange{ZoneMissing: new(delivery.ZoneHold), AvoidMinutes: new("")}))(t)
 	if hold := loaded(t, p, true).Campaign("c"); hold.Zone != nil || hold.Local == nil || hold.Hours != nil {
 		t.Errorf("%+v", hold)
 	}
-	try(a.SetCampaign(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
+	try(a.edited(ctx, "c", CampaignChange{TimeZone: new("Asia/Tokyo")}))(t)
 	if tokyo := loaded(t, p, true).Campaign("c"); tokyo.Local != nil || tokyo.Hours == nil || tokyo.Zone.String() != "Asia/Tokyo" {
 		t.Errorf("%+v", tokyo)
 	}
-	windows := try(ParseWindows("3/1d:fixed:day@recipient"))(t)
-	refused(t, ErrInvalid, "in a quota with per also")(a.SetQuota(ctx, "all", QuotaChange{Windows: &windows}))
-	try(a.SetQuota(ctx, "cap", QuotaChange{Per: new("to"), Windows: &windows}))(t)
-	try(a.SetQuota(ctx, "cap", QuotaChange{Windows: &windows}))(t)
+	windows := []string{"3/1d:fixed:day@recipient"}
+	refused(t, ErrInvalid, "in a quota with per also")(a.quota(ctx, "all", QuotaChange{Windows: &windows}))
+	try(a.quota(ctx, "cap", QuotaChange{Per: new("to"), Windows: &windows}))(t)
+	try(a.quota(ctx, "cap", QuotaChange{Windows: &windows}))(t)
 }

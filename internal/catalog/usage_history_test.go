@@ -15,7 +15,7 @@ import (
 func TestUsageHistory(t *testing.T) {
 	dsn, conn := fresh(t)
 	a, ctx := adminOf(t, dsn), t.Context()
-	try(a.SetQuota(ctx, "q", QuotaChange{Windows: new(try(ParseWindows("10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed"))(t))}))(t)
+	try(a.quota(ctx, "q", QuotaChange{Windows: &[]string{"10/1s,100/1h,1000/1d:fixed:day@Europe/Moscow,500/2h:fixed"}}))(t)
 	midnight := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC) // in Moscow
 	at := func(minutes int, units int64) delivery.Usage {
 		return delivery.Usage{Quota: "q", Minute: minuteOf(midnight.Add(time.Duration(minutes) * time.Minute)), Units: units}

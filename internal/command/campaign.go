@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -34,7 +35,7 @@ func (c *cli) pauseCampaign() *cobra.Command {
 	many := manyCampaigns{from: delivery.StatusActive}
 	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "pause", until, reason) }
 	cmd := c.ofMany(c.ofID("pause", "Pause a campaign, or many: their jobs wait", one), &many, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "pause", Until: until}, reason})
+		return c.changeMany(ctx, &many, &manyChange{catalog.BulkChange{Action: "pause", Until: until}, reason})
 	})
 	cmd.Example = "  pacer campaign pause spring\n  pacer campaign pause spring --until 2h\n  pacer campaign pause --of-quota provider --until 30m"
 	cmd.Flags().StringVar(&until, "until", "", "`TIME` at which it goes on by itself, RFC 3339, or a span from now on such as 2h")
@@ -47,7 +48,7 @@ func (c *cli) resumeCampaign() *cobra.Command {
 	many := manyCampaigns{from: delivery.StatusPaused}
 	one := func(ctx context.Context, id string) error { return c.switchCampaign(ctx, id, "resume", "", reason) }
 	cmd := c.ofMany(c.ofID("resume", "Let a campaign send again, or many that are paused; cancelled jobs stay cancelled", one), &many, func(ctx context.Context) error {
-		return c.changeMany(ctx, &many, &manyChange{view.Bulk{Action: "resume"}, reason})
+		return c.changeMany(ctx, &many, &manyChange{catalog.BulkChange{Action: "resume"}, reason})
 	})
 	reasonFlag(cmd, &reason)
 	return c.withServer(cmd)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -67,7 +68,7 @@ func (c *cli) ofMany(cmd *cobra.Command, m *manyCampaigns, many func(ctx context
 
 // manyChange is a change of many campaigns, and why it is made.
 type manyChange struct {
-	view.Bulk
+	catalog.BulkChange
 	Reason string `json:"reason,omitempty"`
 }
 

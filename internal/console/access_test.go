@@ -369,7 +369,7 @@ func TestTrustedProxy(t *testing.T) {
 			ask(h, "POST", "/api/v1/campaigns/spring/"+action, "", "", fromAddress, tt.from, "X-Forwarded-User", tt.user, "X-Forwarded-Groups", tt.groups,
 				"X-Forwarded-For", "203.0.113.1, 192.0.2.7", "If-Match", "*").want(t, code)
 			if code == 200 {
-				w.did(t, "spring "+map[string]string{"pause": "paused", "cancel": "cancelled"}[action]+"{} by "+tt.user+"@192.0.2.7: ")
+				w.did(t, "spring "+map[string]string{"pause": "paused", "cancel": "cancelled"}[action]+" by "+tt.user+"@192.0.2.7: ")
 			}
 			w.did(t)
 		}
@@ -378,7 +378,7 @@ func TestTrustedProxy(t *testing.T) {
 		"203.0.113.1, 10.1.2.3": "10.1.2.3", "10.1.2.3": "10.1.2.3", "": "10.0.0.1", "203.0.113.1, unknown": "10.0.0.1",
 	} {
 		ask(h, "POST", "/api/v1/campaigns/spring/pause", "", "", fromAddress, "10.0.0.1:1", "X-Forwarded-User", "alice", "X-Forwarded-For", forwarded).want(t, 200)
-		w.did(t, "spring paused{} by alice@"+want+": ")
+		w.did(t, "spring paused by alice@"+want+": ")
 	}
 }
 

@@ -119,27 +119,6 @@ func TestTheAPIKnowsWhatIsCommitted(t *testing.T) {
 	})
 }
 
-// unread is a database that does not answer what a campaign is.
-type unread struct{ view.Catalog }
-
-func (unread) GetCampaign(context.Context, string) (row catalog.CampaignRow, err error) {
-	return row, errAway
-}
-
-// TestATimeOfAnUnknownZoneIsNotWritten: a time without a zone is that of its campaign, and UTC would be another one.
-func TestATimeOfAnUnknownZoneIsNotWritten(t *testing.T) {
-	w := guarded()
-	h, _ := serveOf(w, func(sources *view.Sources) { sources.Catalog = unread{sources.Catalog} })
-	patch := func(body string, code int) {
-		t.Helper()
-		ask(h, "PATCH", "/api/v1/campaigns/spring", "admin", body, "If-Match", `"7"`).want(t, code)
-	}
-	patch(`{"ends_at":"2036-11-30T09:00"}`, 503)
-	w.did(t)
-	patch(`{"ends_at":"2036-11-30T09:00","time_zone":"Europe/Moscow"}`, 200)
-	w.did(t, `spring {"time_zone":"Europe/Moscow","ends_at":"2036-11-30T06:00:00Z"} by the-admin@127.0.0.1: `)
-}
-
 // TestProblemsOfDeadLetters: what is offered for letters without a campaign is about these alone, and what was replayed is no problem.
 func TestProblemsOfDeadLetters(t *testing.T) {
 	var counts []view.LetterCount

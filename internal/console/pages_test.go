@@ -76,8 +76,8 @@ func TestPauseAll(t *testing.T) {
 	press(h, "/pause-all", "admin", url.Values{"expect": {"7"}}).want(t, 412)
 	w.did(t)
 	for action, want := range map[string]string{
-		"/pause-all":  "8 campaigns {Status:paused Until:0s Rate: Percent:0} by the-admin@127.0.0.1: pause all",
-		"/resume-all": "1 campaigns {Status:active Until:0s Rate: Percent:0} by the-admin@127.0.0.1: ",
+		"/pause-all":  "8 campaigns {Action:pause Rate: Percent:0 Until:} by the-admin@127.0.0.1: pause all",
+		"/resume-all": "1 campaigns {Action:resume Rate: Percent:0 Until:} by the-admin@127.0.0.1: ",
 	} {
 		press(h, action, "admin", url.Values{"expect": {"8"}}).want(t, 303)
 		w.did(t, want)
@@ -168,11 +168,11 @@ func TestWhatFormsSend(t *testing.T) {
 		{url.Values{"quotas": {"provider other"}}, `{"quotas":["provider","other"]}`},
 		{
 			url.Values{"starts_at": {"2036-11-30T09:00"}, "was_starts_at": {""}, "time_zone": {"Europe/Moscow"}},
-			`{"time_zone":"Europe/Moscow","starts_at":"2036-11-30T06:00:00Z"}`,
+			`{"time_zone":"Europe/Moscow","starts_at":"2036-11-30T09:00"}`,
 		},
-		{url.Values{"ends_at": {"2036-11-30T09:00"}}, `{"ends_at":"2036-11-30T09:00:00Z"}`},
-		{url.Values{"ends_at": {"2036-11-30T09:00:00+03:00"}}, `{"ends_at":"2036-11-30T06:00:00Z"}`},
-		{url.Values{"finish_by": {"2036-11-30T09:00"}, "time_zone": {"recipient"}}, `{"time_zone":"recipient","finish_by":"2036-11-30T09:00:00Z"}`},
+		{url.Values{"ends_at": {"2036-11-30T09:00"}}, `{"ends_at":"2036-11-30T09:00"}`},
+		{url.Values{"ends_at": {"2036-11-30T09:00:00+03:00"}}, `{"ends_at":"2036-11-30T09:00:00+03:00"}`},
+		{url.Values{"finish_by": {"2036-11-30T09:00"}, "time_zone": {"recipient"}}, `{"time_zone":"recipient","finish_by":"2036-11-30T09:00"}`},
 	} {
 		tt.form.Set("id", "spring")
 		tt.form.Set("revision", "7")

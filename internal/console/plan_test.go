@@ -79,6 +79,6 @@ func TestLateIsAnswered(t *testing.T) {
 	ask(h, "PATCH", path, "admin", `{"finish_by":"2100-01-01T18:00"}`, "If-Match", "*").want(t, 200, late)
 	visit(h, path, "viewer").want(t, 200, late)
 	visit(h, "/campaign?id=spring", "viewer").want(t, 200, late, "Finish by")
-	w.did(t, `spring {"finish_by":"2100-01-01T18:00:00Z"} by the-admin@127.0.0.1: `)
+	w.did(t, `spring {"finish_by":"2100-01-01T18:00"} by the-admin@127.0.0.1: `)
 	ask(h, "PATCH", path, "admin", `{"finish_by":"soon"}`, "If-Match", "*").want(t, 422, "finish_by: ")
 }

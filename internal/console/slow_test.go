@@ -28,7 +28,7 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestAChangeOfManyCampaignsTakesItsTime: 100,000 campaigns take longer than a page may. It is answered, and made also if its caller is gone.
 func TestAChangeOfManyCampaignsTakesItsTime(t *testing.T) {
-	const made = `1 campaigns {Status:paused Until:0s Rate: Percent:0} by the-operator@invalid IP: `
+	const made = `1 campaigns {Action:pause Rate: Percent:0 Until:} by the-operator@invalid IP: `
 	for path, body := range map[string]string{
 		"/api/v1/bulk-changes": `{"action":"pause","ids":["spring"],"expect":1}`,
 		"/bulk":                url.Values{"action": {"pause"}, "q": {"spring"}, "expect": {"1"}}.Encode(),

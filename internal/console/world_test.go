@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -282,8 +281,7 @@ func (w *world) did(t *testing.T, want ...string) {
 }
 
 var (
-	humps    = regexp.MustCompile("([a-z])([A-Z])")
-	unspoken = []string{"Status", "PausedUntil", "Exists", "AtRevision"} // which are told otherwise, or are conditions
+	unspoken = []string{"Status"} // which is told otherwise
 )
 
 // said is what a change sets, as the API writes it.
@@ -293,31 +291,8 @@ func said(change any) string {
 		if value.IsNil() || slices.Contains(unspoken, field.Name) {
 			continue
 		}
-		at := value.Elem().Interface()
-		switch v := at.(type) {
-		case time.Time:
-			at = view.Instant(&v)
-			if v.IsZero() {
-				at = ""
-			}
-		case json.RawMessage:
-			at = string(v)
-		case time.Duration:
-			if at = notation.FormatSpan(v); v == 0 {
-				at = ""
-			}
-		case []delivery.Window:
-			words := []string{}
-			for _, w := range v {
-				words = append(words, notation.FormatWindow(w))
-			}
-			at = words
-		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" {
-			name = strings.ToLower(humps.ReplaceAllString(field.Name, "${1}_$2"))
-		}
-		text, _ := json.Marshal(at)
+		text, _ := json.Marshal(value.Elem().Interface())
 		list = append(list, fmt.Sprintf("%q:%s", name, text))
 	}
 	return "{" + strings.Join(list, ",") + "}"
@@ -344,34 +319,40 @@ func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignR
 	return row, cmp.Or(w.away, w.fail)
 }
 
-func (w *world) CreateCampaign(ctx context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
-	if _, err = w.GetCampaign(ctx, id); err == nil {
-		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
+func (w *world) WriteCampaign(ctx context.Context, id string, c *catalog.CampaignChange, on catalog.Precondition) (row catalog.CampaignRow, err error) {
+	row, err = w.GetCampaign(ctx, id)
+	for name, text := range map[string]*string{"starts_at": c.StartsAt, "ends_at": c.EndsAt, "finish_by": c.FinishBy} {
+		if text != nil && *text == "soon" {
+			return row, view.Fault(catalog.ErrInvalid, "%s: soon is no time", name)
+		}
 	}
-	return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, nil, "new "+id+" ", c)
+	switch {
+	case on.New && err == nil:
+		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
+	case on.New:
+		return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, nil, "new "+id+" "+said(*c))
+	}
+	return w.changed(ctx, row, cmp.Or(err, stale("campaign", id, on.At)), id+" "+said(*c))
 }
 
-func (w *world) SetCampaign(ctx context.Context, id string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+func (w *world) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (catalog.CampaignRow, error) {
 	row, err := w.GetCampaign(ctx, id)
-	return w.changed(ctx, row, cmp.Or(err, stale("campaign", id, c.AtRevision)), id+" ", c)
-}
-
-func (w *world) SetStatusAt(ctx context.Context, id string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
-	row, err := w.GetCampaign(ctx, id)
-	if err = cmp.Or(err, stale("campaign", id, c.AtRevision)); err == nil && row.Status == delivery.StatusCancelled {
+	if err = cmp.Or(err, stale("campaign", id, at)); err == nil && row.Status == delivery.StatusCancelled {
 		err = view.Fault(catalog.ErrOver, "campaign %s is over", id)
 	}
-	until := ""
-	if c.PausedUntil != nil {
-		until = " until " + notation.FormatSpan(time.Until(*c.PausedUntil).Round(time.Minute))
+	what := fmt.Sprintf("%s %s", id, status)
+	if _, wrong := notation.ParseUntil(until, time.Now()); until != "" && wrong != nil {
+		return row, view.Fault(catalog.ErrInvalid, "until: %s", wrong)
+	} else if until != "" {
+		what += " until " + until
 	}
-	return w.changed(ctx, row, err, fmt.Sprintf("%s %s%s", id, *c.Status, until), c)
+	return w.changed(ctx, row, err, what)
 }
 
 // changed notes a change of a campaign, unless there is an error.
-func (w *world) changed(ctx context.Context, row catalog.CampaignRow, err error, what string, c catalog.CampaignChange) (catalog.CampaignRow, error) {
+func (w *world) changed(ctx context.Context, row catalog.CampaignRow, err error, what string) (catalog.CampaignRow, error) {
 	if err == nil {
-		w.note(ctx, "%s%s", what, said(c))
+		w.note(ctx, "%s", what)
 		row.Revision = 8
 	}
 	return row, err
@@ -404,12 +385,7 @@ func (w *world) ChangeCampaigns(ctx context.Context, ids []string, c catalog.Bul
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	w.note(ctx, "%d campaigns %+v", len(ids), struct {
-		Status  delivery.Status
-		Until   time.Duration
-		Rate    string
-		Percent float64
-	}{c.Status, max(0, time.Until(c.PausedUntil).Round(time.Minute)), c.Rate, c.Percent})
+	w.note(ctx, "%d campaigns %+v", len(ids), c)
 	return len(ids), w.fail
 }
 
@@ -437,17 +413,15 @@ func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, er
 	}, w.fail
 }
 
-func (w *world) SetQuota(ctx context.Context, id string, c catalog.QuotaChange) (row catalog.QuotaRow, err error) {
+func (w *world) WriteQuota(ctx context.Context, id string, c *catalog.QuotaChange, on catalog.Precondition) (row catalog.QuotaRow, err error) {
 	row, err = w.GetQuota(ctx, id)
-	switch {
-	case !*c.Exists && err == nil:
+	if on.New && err == nil {
 		return row, view.Fault(catalog.ErrExists, "quota %s exists already", id)
-	case *c.Exists && err != nil:
-		return row, err
-	case c.AtRevision != nil && *c.AtRevision != 7:
-		return row, stale("quota", id, c.AtRevision)
 	}
-	w.note(ctx, "quota %s %s", id, said(c))
+	if err = cmp.Or(err, stale("quota", id, on.At)); err != nil && !on.New {
+		return row, err
+	}
+	w.note(ctx, "quota %s %s", id, said(*c))
 	row.Revision = 8
 	return row, nil
 }
@@ -530,27 +504,20 @@ func (w *world) fault(d *delivery.Destination) string {
 	return ""
 }
 
-func (w *world) CreateDestination(ctx context.Context, id string, c catalog.DestinationChange) (row catalog.DestinationRow, err error) {
-	if row, err = w.GetDestination(ctx, id); err == nil {
+func (w *world) WriteDestination(ctx context.Context, id string, c *catalog.DestinationChange, on catalog.Precondition) (row catalog.DestinationRow, err error) {
+	row, err = w.GetDestination(ctx, id)
+	switch {
+	case on.New && err == nil:
 		return row, view.Fault(catalog.ErrExists, "destination %s exists already", id)
+	case on.New:
+		return w.endpoint(ctx, catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, nil, said(*c))
 	}
-	row = catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}
-	return w.endpoint(ctx, row, nil, said(c))
+	return w.endpoint(ctx, row, cmp.Or(err, stale("destination", id, on.At)), said(*c))
 }
 
-func (w *world) SetDestination(ctx context.Context, id string, c catalog.DestinationChange) (catalog.DestinationRow, error) {
+func (w *world) DisableDestination(ctx context.Context, id string, disable bool) (catalog.DestinationRow, error) {
 	row, err := w.GetDestination(ctx, id)
-	return w.endpoint(ctx, row, cmp.Or(err, stale("destination", id, c.AtRevision)), said(c))
-}
-
-func (w *world) DisableDestination(ctx context.Context, id, _ string) (catalog.DestinationRow, error) {
-	row, err := w.GetDestination(ctx, id)
-	return w.endpoint(ctx, row, err, "disabled")
-}
-
-func (w *world) EnableDestination(ctx context.Context, id string) (catalog.DestinationRow, error) {
-	row, err := w.GetDestination(ctx, id)
-	return w.endpoint(ctx, row, err, "enabled")
+	return w.endpoint(ctx, row, err, map[bool]string{true: "disabled", false: "enabled"}[disable])
 }
 
 // endpoint notes a change of a destination, unless there is an error.
@@ -607,12 +574,12 @@ func (o *oneRow) GetCampaign(context.Context, string) (row catalog.CampaignRow, 
 	return o.row, nil
 }
 
-func (o *oneRow) SetCampaign(_ context.Context, id string, c catalog.CampaignChange) (row catalog.CampaignRow, err error) {
+func (o *oneRow) WriteCampaign(_ context.Context, id string, c *catalog.CampaignChange, on catalog.Precondition) (row catalog.CampaignRow, err error) {
 	mode := o.mode
 	switch {
 	case mode == refusesAll:
 		return row, errLost
-	case c.AtRevision != nil && *c.AtRevision != o.row.Revision:
+	case on.At != nil && *on.At != o.row.Revision:
 		return row, view.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
 	}
 	if mode != losesAsk {
@@ -625,7 +592,7 @@ func (o *oneRow) SetCampaign(_ context.Context, id string, c catalog.CampaignCha
 }
 
 // apply makes a change, of whoever.
-func (o *oneRow) apply(c catalog.CampaignChange) {
+func (o *oneRow) apply(c *catalog.CampaignChange) {
 	if c.Rate != nil {
 		micros, per, _ := notation.ParseRate(*c.Rate)
 		o.row.SendRate, o.row.SendPer = notation.FormatMicros(micros), notation.FormatSpan(per)
@@ -634,8 +601,8 @@ func (o *oneRow) apply(c catalog.CampaignChange) {
 	set(&o.row.PriorityWeight, c.PriorityWeight)
 	set(&o.row.Note, c.Note)
 	set(&o.row.TimeZone, c.TimeZone)
-	setTime(&o.row.StartsAt, c.StartsAt)
-	setTime(&o.row.FinishBy, c.FinishBy)
+	setTime(&o.row.StartsAt, c.StartsAt, o.row.TimeZone)
+	setTime(&o.row.FinishBy, c.FinishBy, o.row.TimeZone)
 	o.row.Revision++
 }
 
@@ -645,11 +612,12 @@ func set[T any](column, value *T) {
 	}
 }
 
-func setTime(column **time.Time, value *time.Time) {
-	if value == nil {
+func setTime(column **time.Time, text *string, zone string) {
+	if text == nil {
 		return
 	}
-	if *column = value; value.IsZero() {
-		*column = nil
+	*column = nil
+	if at, err := notation.ParseTimeIn(*text, notation.ZoneOrUTC(zone), time.Now()); err == nil {
+		*column = &at
 	}
 }

@@ -32,6 +32,14 @@ func Zone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
+// ZoneOrUTC is Zone, and UTC if the name is none, such as that of the clocks of each recipient.
+func ZoneOrUTC(name string) *time.Location {
+	if zone, err := Zone(name); err == nil {
+		return zone
+	}
+	return time.UTC
+}
+
 // FirstShown returns the first instant when the clocks of a zone show what a clock in UTC shows at another instant, or more. Clocks that are put back show
 // some times twice, and the first counts. Clocks that are put forward leave some times out: then it is the instant of the change.
 func FirstShown(shown time.Time, zone *time.Location) time.Time {

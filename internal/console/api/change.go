@@ -68,19 +68,16 @@ type changed[S any] struct {
 type createIn struct {
 	Body struct {
 		NewID
-		view.Edit
+		catalog.CampaignChange
 		ToStatus
 		Because
 	}
 }
 
 func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settings], error) {
-	edit := in.Body.Edit
-	edit.Status = in.Body.becomes()
-	out, err := write(ctx, s, "campaign", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.Settings, error) {
-		return s.sources().WriteCampaign(ctx, in.Body.ID, &edit, view.Condition{New: true})
-	})
-	return created(s.withLate(ctx, out), err, locationOf("campaigns", in.Body.ID))
+	in.Body.Status = in.Body.becomes()
+	out, err := created(ctx, s, "campaign", in.Body.ID, in.Body.Reason, &in.Body.CampaignChange, s.sources().WriteCampaign)
+	return s.withLate(ctx, out), err
 }
 
 // withLate adds to a campaign that was changed whether it will miss its finish_by.
@@ -135,19 +132,20 @@ type editIn struct {
 	ByID
 	Matching
 	Body struct {
-		view.Edit
+		catalog.CampaignChange
 		ToStatus
 		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
 func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings], error) {
-	edit := in.Body.Edit
-	edit.Status = in.Body.becomes()
-	if who := auth.Of(ctx); !edit.OnlyRate() && who.Role < auth.Admin {
+	in.Body.Status = in.Body.becomes()
+	rest := in.Body.CampaignChange
+	rest.Rate = nil
+	if who := auth.Of(ctx); rest != (catalog.CampaignChange{}) && who.Role < auth.Admin {
 		return nil, refuse(who, auth.Admin)
 	}
-	out, err := edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &edit, s.sources().WriteCampaign)
+	out, err := edited(ctx, s, "campaign", "rate", in.ID, in.IfMatch, in.Body.Reason, &in.Body.CampaignChange, s.sources().WriteCampaign)
 	return s.withLate(ctx, out), err
 }
 
@@ -195,16 +193,22 @@ func write[S any, R row[S]](ctx context.Context, s *server, kind, id, reason str
 	return &changed[S]{Status: http.StatusOK, ETag: etag(row.Seen()), Body: row}, nil
 }
 
-// created makes the answer to a change that of something new, at a location.
-func created[S any](out *changed[S], err error, location string) (*changed[S], error) {
-	if err == nil {
-		out.Status, out.Location = http.StatusCreated, location
+// created creates something; it must not exist.
+func created[S, E any, R row[S]](ctx context.Context, s *server, kind, id, reason string, edit *E, do func(context.Context, string, *E, catalog.Precondition) (R, error)) (*changed[S], error) {
+	out, err := write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) { return do(ctx, id, edit, catalog.Precondition{New: true}) })
+	return out.at(kind + "s/" + url.PathEscape(id)), err
+}
+
+// at makes an answer that of something new, at a location relative to the path of the request without its last part.
+func (c *changed[S]) at(location string) *changed[S] {
+	if c != nil {
+		c.Status, c.Location = http.StatusCreated, location
 	}
-	return out, err
+	return c
 }
 
 // edited makes a change of what exists; example is one of its fields.
-func edited[S any, E comparable, R row[S]](ctx context.Context, s *server, kind, example, id, match, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+func edited[S any, E comparable, R row[S]](ctx context.Context, s *server, kind, example, id, match, reason string, edit *E, do func(context.Context, string, *E, catalog.Precondition) (R, error)) (*changed[S], error) {
 	if *edit == *new(E) {
 		return nil, huma.Error422UnprocessableEntity("nothing is to be changed; give at least one field, such as " + example)
 	}
@@ -212,7 +216,7 @@ func edited[S any, E comparable, R row[S]](ctx context.Context, s *server, kind,
 	if err != nil {
 		return nil, err
 	}
-	return write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) { return do(ctx, id, edit, view.Condition{At: at}) })
+	return write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) { return do(ctx, id, edit, catalog.Precondition{At: at}) })
 }
 
 func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(ctx context.Context, c view.Catalog, at *int64) error) (*nothing, error) {
@@ -235,7 +239,7 @@ func (s *server) remove(ctx context.Context, kind string, in *deleteIn, do func(
 
 type bulkIn struct {
 	Body struct {
-		view.Bulk
+		catalog.BulkChange
 		Filter view.CampaignFilter `json:"filter,omitempty" doc:"as of list-campaigns"`
 		IDs    []string            `json:"ids,omitempty" maxItems:"1000" nullable:"false" doc:"these campaigns, instead of those that match a filter"`
 		Expect int                 `json:"expect" minimum:"1" maximum:"2147483647" doc:"how many campaigns match, or are named, as you have seen; 409 if that is no longer so. What matches is known as of a second or two ago; whether each of these is changed is decided by its row as it is then"`
@@ -257,7 +261,7 @@ func (s *server) bulk(ctx context.Context, in *bulkIn) (*answer[bulkOut], error)
 	if err != nil {
 		return nil, problem(err, countChanged)
 	}
-	n, err := s.sources().Bulk(ctx, ids, &in.Body.Bulk)
+	n, err := s.sources().Catalog.ChangeCampaigns(ctx, ids, in.Body.BulkChange)
 	if n > 0 || err == nil {
 		s.log.Info("campaigns were changed", "action", in.Body.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
@@ -281,9 +285,6 @@ func seen(match string, required bool) (*int64, error) {
 	}
 	return revisionOf(match)
 }
-
-// locationOf is the path of something that was created, relative to that of the request, which is one level up.
-func locationOf(kind, id string) string { return kind + "/" + url.PathEscape(id) }
 
 // revisionOf reads an ETag: of a proxy that has compressed the answer it may be a weak one.
 func revisionOf(match string) (*int64, error) {

@@ -52,10 +52,7 @@ type createDestinationIn struct {
 }
 
 func (s *server) createDestination(ctx context.Context, in *createDestinationIn) (*changed[catalog.DestinationRow], error) {
-	out, err := write(ctx, s, "destination", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*catalog.DestinationRow, error) {
-		return s.sources().WriteDestination(ctx, in.Body.ID, &in.Body.DestinationChange, view.Condition{New: true})
-	})
-	return created(out, err, locationOf("destinations", in.Body.ID))
+	return created(ctx, s, "destination", in.Body.ID, in.Body.Reason, &in.Body.DestinationChange, s.sources().WriteDestination)
 }
 
 type editDestinationIn struct {
@@ -86,7 +83,7 @@ func (s *server) setDestination(disable bool) func(context.Context, *destination
 			reason = in.Body.Reason
 		}
 		return write(ctx, s, "destination", in.ID, reason, func(ctx context.Context) (*catalog.DestinationRow, error) {
-			return s.sources().SetDestination(ctx, in.ID, disable)
+			return s.sources().DisableDestination(ctx, in.ID, disable)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -32,13 +33,13 @@ type Absent struct {
 }
 
 // condition returns what a PUT is for: to create something, or to replace what is at a revision.
-func condition(match, none string) (on view.Condition, err error) {
+func condition(match, none string) (on catalog.Precondition, err error) {
 	match, none = strings.TrimSpace(match), strings.TrimSpace(none)
 	switch {
 	case match != "" && none != "":
 		return on, fail(invalid, "give If-None-Match: * to create it, or If-Match to replace it, not both")
 	case none == "*":
-		return view.Condition{New: true}, nil
+		return catalog.Precondition{New: true}, nil
 	case match == "":
 		return on, fail(revisionNeeded, `give If-None-Match: * to create it, or the revision that you have seen as If-Match: "123", or * for any, to replace it`)
 	}
@@ -47,7 +48,7 @@ func condition(match, none string) (on view.Condition, err error) {
 }
 
 // replaced writes something whole. That it is there, or is not, is what the condition was about.
-func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, match, none, reason string, edit *E, do func(context.Context, string, *E, view.Condition) (R, error)) (*changed[S], error) {
+func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, match, none, reason string, edit *E, do func(context.Context, string, *E, catalog.Precondition) (R, error)) (*changed[S], error) {
 	on, err := condition(match, none)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, matc
 		return row, err
 	})
 	if on.New {
-		return created(out, err, strings.TrimPrefix(locationOf("", id), "/"))
+		return out.at(url.PathEscape(id)), err
 	}
 	return out, err
 }
@@ -70,7 +71,7 @@ type putCampaignIn struct {
 	Matching
 	Absent
 	Body struct {
-		view.Edit
+		catalog.CampaignChange
 		Because
 	}
 }
@@ -78,8 +79,8 @@ type putCampaignIn struct {
 func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[view.Settings], error) {
 	begin := view.NewCampaign()
 	begin.Rate = "0" // it sends nothing until it is told to
-	view.FillDefaults(view.CampaignForm, begin, &in.Body.Edit)
-	out, err := replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.Edit, s.sources().WriteCampaign)
+	view.FillDefaults(view.CampaignForm, begin, &in.Body.CampaignChange)
+	out, err := replaced(ctx, s, "campaign", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.CampaignChange, s.sources().WriteCampaign)
 	return s.withLate(ctx, out), err
 }
 
@@ -88,12 +89,12 @@ type putQuotaIn struct {
 	Matching
 	Absent
 	Body struct {
-		view.QuotaEdit
+		catalog.QuotaChange
 		Because
 	}
 }
 
 func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changed[view.QuotaSettings], error) {
-	view.FillDefaults(view.QuotaForm, view.NewQuota(), &in.Body.QuotaEdit)
-	return replaced(ctx, s, "quota", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.QuotaEdit, s.sources().WriteQuota)
+	view.FillDefaults(view.QuotaForm, view.NewQuota(), &in.Body.QuotaChange)
+	return replaced(ctx, s, "quota", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }

@@ -70,29 +70,26 @@ func (s *server) busyKeys(ctx context.Context, in *ByID) (*answer[busyKeysOut], 
 type createQuotaIn struct {
 	Body struct {
 		NewID
-		view.QuotaEdit
+		catalog.QuotaChange
 		Because
 	}
 }
 
 func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changed[view.QuotaSettings], error) {
-	out, err := write(ctx, s, "quota", in.Body.ID, in.Body.Reason, func(ctx context.Context) (*view.QuotaSettings, error) {
-		return s.sources().WriteQuota(ctx, in.Body.ID, &in.Body.QuotaEdit, view.Condition{New: true})
-	})
-	return created(out, err, locationOf("quotas", in.Body.ID))
+	return created(ctx, s, "quota", in.Body.ID, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }
 
 type editQuotaIn struct {
 	ByID
 	Matching
 	Body struct {
-		view.QuotaEdit
+		catalog.QuotaChange
 		Because
 	} `contentType:"application/merge-patch+json"`
 }
 
 func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changed[view.QuotaSettings], error) {
-	return edited(ctx, s, "quota", "windows", in.ID, in.IfMatch, in.Body.Reason, &in.Body.QuotaEdit, s.sources().WriteQuota)
+	return edited(ctx, s, "quota", "windows", in.ID, in.IfMatch, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }
 
 type deleteQuotaIn struct {

@@ -200,14 +200,14 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if err != nil {
 		return "", nil, err
 	}
-	change := view.Bulk{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}
+	change := catalog.BulkChange{Action: form.Get("action"), Rate: strings.TrimSpace(form.Get("rate")), Until: strings.TrimSpace(form.Get("until"))}
 	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
 		change.Rate = ""
 		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
 			return "", nil, view.Fault(catalog.ErrInvalid, "rate: %q is not a number of percent.", notation.Shorten(text))
 		}
 	}
-	err = s.many(ctx, ids, &change)
+	err = s.many(ctx, ids, change)
 	by.After = ""
 	query, _ := url.ParseQuery(by.Query()) // it was made by url.Values
 	query.Set("done", "bulk")
@@ -224,8 +224,8 @@ func (s *Site) expected(ctx context.Context, by view.CampaignFilter, form url.Va
 }
 
 // many changes campaigns. If it fails halfway, the log and the error say how many it has changed.
-func (s *Site) many(ctx context.Context, ids []string, change *view.Bulk) error {
-	n, err := s.watcher.Sources().Bulk(ctx, ids, change)
+func (s *Site) many(ctx context.Context, ids []string, change catalog.BulkChange) error {
+	n, err := s.watcher.Sources().Catalog.ChangeCampaigns(ctx, ids, change)
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", change.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)

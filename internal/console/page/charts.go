@@ -22,10 +22,7 @@ func scheduleAhead(phases []view.Phase, cut bool, zone string) *ahead {
 	if len(phases) < 2 {
 		return nil
 	}
-	place, err := notation.Zone(zone)
-	if err != nil {
-		place = time.UTC
-	}
+	place := notation.ZoneOrUTC(zone)
 	most, steps, values := 0.0, make([]step, len(phases)), make([]float64, len(phases))
 	for i := range phases {
 		phase := &phases[i]

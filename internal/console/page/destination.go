@@ -107,7 +107,7 @@ func testDestination(ctx context.Context, s *Site, form url.Values) (string, *re
 func setDestination(disable bool, what string) func(context.Context, *Site, url.Values) (string, *retry, error) {
 	return func(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 		id := form.Get("id")
-		_, err := s.watcher.Sources().SetDestination(ctx, id, disable)
+		_, err := s.watcher.Sources().DisableDestination(ctx, id, disable)
 		return destinations.page(id, what), nil, err
 	}
 }

@@ -46,14 +46,14 @@ func pauseAll(ctx context.Context, s *Site, form url.Values) (string, *retry, er
 	}
 	by := catalog.ActorOf(ctx)
 	by.Reason = pausedTogether
-	return "campaigns?done=all-paused", nil, s.many(catalog.WithActor(ctx, by), ids, &view.Bulk{Action: "pause"})
+	return "campaigns?done=all-paused", nil, s.many(catalog.WithActor(ctx, by), ids, catalog.BulkChange{Action: "pause"})
 }
 
 // resumeAll resumes the campaigns that were paused together, and no others.
 func resumeAll(ctx context.Context, s *Site, _ url.Values) (string, *retry, error) {
 	ids, err := s.watcher.Sources().Catalog.PausedFor(ctx, pausedTogether)
 	if err == nil {
-		err = s.many(ctx, ids, &view.Bulk{Action: "resume"})
+		err = s.many(ctx, ids, catalog.BulkChange{Action: "resume"})
 	}
 	return "campaigns?done=all-resumed", nil, err
 }

@@ -130,7 +130,7 @@ func setRate(ctx context.Context, s *Site, form url.Values) (string, *retry, err
 	if m.Times != "" && form.Get("confirm") != "yes" {
 		return "", &retry{page: "rate", data: m}, nil
 	}
-	_, err = s.watcher.Sources().WriteCampaign(ctx, id, &view.Edit{CampaignChange: catalog.CampaignChange{Rate: &rate}}, view.Condition{At: at})
+	_, err = s.watcher.Sources().WriteCampaign(ctx, id, &catalog.CampaignChange{Rate: &rate}, catalog.Precondition{At: at})
 	if errors.Is(err, catalog.ErrStale) {
 		return "", campaigns.again(ctx, s, form, "rate", err), err
 	}

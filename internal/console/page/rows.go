@@ -20,7 +20,7 @@ type rows[S any, E comparable] struct {
 	fields   []view.Setting
 	begin    func() *S // what the form of a new one begins with
 	read     func(s *view.Sources, ctx context.Context, id string) (*S, error)
-	write    func(s *view.Sources, ctx context.Context, id string, change *E, on view.Condition) (*S, error)
+	write    func(s *view.Sources, ctx context.Context, id string, change *E, on catalog.Precondition) (*S, error)
 	remove   func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error
 	revision func(*S) int64
 	changes  func(id string) catalog.ChangesOf
@@ -28,13 +28,13 @@ type rows[S any, E comparable] struct {
 	preview  func(ctx context.Context, s *Site, now *S, change *E) (p *preview, err error) // nil: there is none
 }
 
-var campaigns = &rows[view.Settings, view.Edit]{
+var campaigns = &rows[view.Settings, catalog.CampaignChange]{
 	name: "campaign", done: "changed", fields: view.CampaignForm, begin: view.NewCampaign,
 	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
 
-var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
+var quotas = &rows[view.QuotaSettings, catalog.QuotaChange]{
 	name: "quota", prefix: "quota-", title: "quota ", done: "quota", fields: view.QuotaForm, begin: view.NewQuota,
 	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*view.QuotaSettings).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
@@ -42,7 +42,7 @@ var quotas = &rows[view.QuotaSettings, view.QuotaEdit]{
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Quota: id} },
-	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *view.QuotaEdit) (*preview, error) {
+	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *catalog.QuotaChange) (*preview, error) {
 		return previewOf(s.watcher.Look(ctx), now, change)
 	},
 }
@@ -158,7 +158,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 		return r.page(id, ""), nil, nil
 	}
 	if err == nil {
-		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{At: at})
+		_, err = r.write(s.watcher.Sources(), ctx, id, change, catalog.Precondition{At: at})
 	}
 	if err != nil {
 		return "", r.again(ctx, s, form, action, err), err
@@ -191,7 +191,7 @@ func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (stri
 		return typedText(form, field.Name), form.Has(field.Name)
 	})
 	if err == nil {
-		_, err = r.write(s.watcher.Sources(), ctx, id, change, view.Condition{New: true})
+		_, err = r.write(s.watcher.Sources(), ctx, id, change, catalog.Precondition{New: true})
 	}
 	if err != nil {
 		f := r.newForm(ctx, s, form)

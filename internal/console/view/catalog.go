@@ -1,10 +1,8 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -22,34 +20,25 @@ import (
 type Catalog interface {
 	ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error)
 	GetCampaign(ctx context.Context, id string) (catalog.CampaignRow, error)
-	CreateCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
-	SetCampaign(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
-	SetStatusAt(ctx context.Context, id string, change catalog.CampaignChange) (catalog.CampaignRow, error)
+	WriteCampaign(ctx context.Context, id string, change *catalog.CampaignChange, on catalog.Precondition) (catalog.CampaignRow, error)
+	SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (catalog.CampaignRow, error)
 	PausedFor(ctx context.Context, reason string) (ids []string, err error)
 	ChangeCampaigns(ctx context.Context, ids []string, change catalog.BulkChange) (changed int, err error)
 	DeleteCampaign(ctx context.Context, id string, revision *int64) (catalog.CampaignRow, error)
 	GetQuota(ctx context.Context, id string) (catalog.QuotaRow, error)
-	SetQuota(ctx context.Context, id string, change catalog.QuotaChange) (catalog.QuotaRow, error)
+	WriteQuota(ctx context.Context, id string, change *catalog.QuotaChange, on catalog.Precondition) (catalog.QuotaRow, error)
 	GetKeyed(ctx context.Context, quota, value string) (*delivery.Quota, error)
 	SetKey(ctx context.Context, quota, value string, change catalog.KeyChange) error
-	AdjustQuota(ctx context.Context, id string, span time.Duration, reason string, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
+	AdjustQuota(ctx context.Context, id string, span time.Duration, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
 	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
 	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
 	GetDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
-	CreateDestination(ctx context.Context, id string, change catalog.DestinationChange) (catalog.DestinationRow, error)
-	SetDestination(ctx context.Context, id string, change catalog.DestinationChange) (catalog.DestinationRow, error)
-	DisableDestination(ctx context.Context, id, reason string) (catalog.DestinationRow, error)
-	EnableDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
+	WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on catalog.Precondition) (catalog.DestinationRow, error)
+	DisableDestination(ctx context.Context, id string, disable bool) (catalog.DestinationRow, error)
 	DeleteDestination(ctx context.Context, id string, revision *int64) (catalog.DestinationRow, error)
 	UsageHistory(ctx context.Context, quota string, from, to time.Time, step time.Duration) ([]catalog.Usage, error)
 	Changes(ctx context.Context, of catalog.ChangesOf) ([]catalog.Change, error)
 	ReadOnly(ctx context.Context) (why string, err error)
-}
-
-// Condition is what must be so for a row to be written.
-type Condition struct {
-	New bool   // it does not exist
-	At  *int64 // it exists at this revision; nil: at any
 }
 
 // row returns a campaign as the database has it.
@@ -66,111 +55,13 @@ func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
 }
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.
-func (s *Sources) WriteCampaign(ctx context.Context, id string, e *Edit, on Condition) (*Settings, error) {
-	change := e.CampaignChange
-	change.Overflow, change.AtRevision = (*delivery.Overflow)(e.Overflow), on.At
-	zone, unread := s.zone(ctx, id, e)
-	at := func(text string) (time.Time, error) { return parseTime(text, zone) }
-	err := cmp.Or(
-		parsed("starts_at", e.StartsAt, &change.StartsAt, at), parsed("ends_at", e.EndsAt, &change.EndsAt, at), parsed("finish_by", e.FinishBy, &change.FinishBy, at),
-		parsed("active_hours", e.ActiveHours, &change.ActiveHours, func(text string) (json.RawMessage, error) { return notation.ParseHours(cmp.Or(text, "none")) }),
-		parsed("ramp", e.Ramp, &change.Ramp, func(text string) (json.RawMessage, error) { return notation.ParseRamp(cmp.Or(text, "none")) }),
-		parsed("avoid_minutes", e.AvoidMinutes, &change.AvoidMinutes, func(text string) (string, error) { return strings.TrimSuffix(text, "none"), nil }),
-		parsed("job_ttl", e.JobTTL, &change.JobTTL, func(text string) (time.Duration, error) { return notation.ParseSpan(cmp.Or(text, "0s")) }),
-		unread,
-	)
-	switch {
-	case err != nil:
-		return nil, err
-	case on.New:
-		return s.settingsOf(s.Catalog.CreateCampaign(ctx, id, change))
-	}
-	return s.settingsOf(s.Catalog.SetCampaign(ctx, id, change))
-}
-
-// zone returns the time zone in which a change writes times: as the change says, or as the campaign has it. With an error it is UTC.
-func (s *Sources) zone(ctx context.Context, id string, e *Edit) (*time.Location, error) {
-	if e.TimeZone != nil || e.StartsAt == nil && e.EndsAt == nil && e.FinishBy == nil {
-		return zoneOf(orZero(e.TimeZone)), nil
-	}
-	row, err := s.Catalog.GetCampaign(ctx, id)
-	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-		return time.UTC, err
-	}
-	return zoneOf(row.TimeZone), nil
-}
-
-// parseTime reads a time of a campaign; the zero time of an empty text, and of none.
-func parseTime(text string, zone *time.Location) (time.Time, error) {
-	if text == "" || text == "none" {
-		return time.Time{}, nil
-	}
-	return notation.ParseTimeIn(text, zone, time.Now())
-}
-
-// zoneOf returns the time zone in which the times of a campaign are written: UTC if the name is none, such as recipient.
-func zoneOf(name string) *time.Location {
-	if zone, err := notation.Zone(name); err == nil {
-		return zone
-	}
-	return time.UTC
+func (s *Sources) WriteCampaign(ctx context.Context, id string, change *catalog.CampaignChange, on catalog.Precondition) (*Settings, error) {
+	return s.settingsOf(s.Catalog.WriteCampaign(ctx, id, change, on))
 }
 
 // SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
 func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (*Settings, error) {
-	change := catalog.CampaignChange{Status: &status, AtRevision: at}
-	if status == delivery.StatusPaused && until != "" {
-		at, err := parseUntil(until)
-		if err != nil {
-			return nil, err
-		}
-		change.PausedUntil = &at
-	}
-	return s.settingsOf(s.Catalog.SetStatusAt(ctx, id, change))
-}
-
-// Bulk changes campaigns, and returns how many have changed: with an error as well.
-func (s *Sources) Bulk(ctx context.Context, ids []string, bulk *Bulk) (changed int, err error) {
-	var change catalog.BulkChange
-	switch bulk.Action {
-	case "pause":
-		change.Status = delivery.StatusPaused
-		if bulk.Until != "" {
-			if change.PausedUntil, err = parseUntil(bulk.Until); err != nil {
-				return 0, err
-			}
-		}
-	case "resume":
-		change.Status = delivery.StatusActive
-	case "rate":
-		if change.Rate = bulk.Rate; bulk.Rate == "" {
-			return 0, Fault(catalog.ErrInvalid, "rate: give one such as 500 or 150/m")
-		}
-	default:
-		change.Percent = bulk.Percent
-	}
-	return s.Catalog.ChangeCampaigns(ctx, ids, change)
-}
-
-// parsed reads a text, if there is one.
-func parsed[T any](name string, text *string, into **T, parse func(string) (T, error)) error {
-	if text == nil {
-		return nil
-	}
-	value, err := parse(*text)
-	if err != nil {
-		return Fault(catalog.ErrInvalid, "%s: %s", name, err)
-	}
-	*into = &value
-	return nil
-}
-
-func parseUntil(text string) (time.Time, error) {
-	at, err := notation.ParseUntil(text, time.Now())
-	if err != nil {
-		return at, Fault(catalog.ErrInvalid, "until: %s", err)
-	}
-	return at, nil
+	return s.settingsOf(s.Catalog.SetStatus(ctx, id, status, until, at))
 }
 
 func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
@@ -249,18 +140,8 @@ func (s *Sources) Usage(ctx context.Context, quota string, from, to time.Time, s
 }
 
 // WriteQuota changes a quota, or creates it, and returns what it is then.
-func (s *Sources) WriteQuota(ctx context.Context, id string, e *QuotaEdit, on Condition) (*QuotaSettings, error) {
-	exists := !on.New
-	change := e.QuotaChange
-	change.Exists, change.AtRevision = &exists, on.At
-	if e.Windows != nil {
-		windows, err := catalog.ParseWindows(strings.Join(*e.Windows, ","))
-		if err != nil {
-			return nil, Fault(catalog.ErrInvalid, "windows: %s", err)
-		}
-		change.Windows = &windows
-	}
-	return quotaSettingsOf(s.Catalog.SetQuota(ctx, id, change))
+func (s *Sources) WriteQuota(ctx context.Context, id string, change *catalog.QuotaChange, on catalog.Precondition) (*QuotaSettings, error) {
+	return quotaSettingsOf(s.Catalog.WriteQuota(ctx, id, change, on))
 }
 
 func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
@@ -316,24 +197,14 @@ func (s *Sources) Destination(ctx context.Context, id string) (*catalog.Destinat
 }
 
 // WriteDestination changes a destination, or creates it, and returns what it is then.
-func (s *Sources) WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on Condition) (*catalog.DestinationRow, error) {
-	write := s.Catalog.SetDestination
-	if on.New {
-		write = s.Catalog.CreateDestination
-	}
-	at := *change
-	at.AtRevision = on.At
-	row, err := write(ctx, id, at)
+func (s *Sources) WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on catalog.Precondition) (*catalog.DestinationRow, error) {
+	row, err := s.Catalog.WriteDestination(ctx, id, change, on)
 	return s.oneDestination(ctx, &row, err)
 }
 
-// SetDestination disables a destination, for the reason of the actor, or enables it.
-func (s *Sources) SetDestination(ctx context.Context, id string, disable bool) (*catalog.DestinationRow, error) {
-	if !disable {
-		row, err := s.Catalog.EnableDestination(ctx, id)
-		return s.oneDestination(ctx, &row, err)
-	}
-	row, err := s.Catalog.DisableDestination(ctx, id, catalog.ActorOf(ctx).Reason)
+// DisableDestination disables a destination, for the reason of the actor, or enables it.
+func (s *Sources) DisableDestination(ctx context.Context, id string, disable bool) (*catalog.DestinationRow, error) {
+	row, err := s.Catalog.DisableDestination(ctx, id, disable)
 	return s.oneDestination(ctx, &row, err)
 }
 

@@ -49,10 +49,10 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.SetQuota(ctx, "provider", catalog.QuotaChange{}); err != nil {
+	if _, err := admin.WriteQuota(ctx, "provider", &catalog.QuotaChange{}, catalog.Precondition{New: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CreateCampaign(ctx, "spring", catalog.CampaignChange{}); err != nil {
+	if _, err := admin.WriteCampaign(ctx, "spring", &catalog.CampaignChange{}, catalog.Precondition{New: true}); err != nil {
 		t.Fatal(err)
 	}
 	alice := catalog.Actor{Name: "alice@10.0.0.7", Reason: "why", RequestID: "r-1"}
@@ -66,20 +66,14 @@ func TestChangesOfTheConsole(t *testing.T) {
 		t.Errorf("the change is recorded as %+v, %v", changes, err)
 	}
 	soon := "soon"
-	for _, edit := range []*Edit{{StartsAt: &soon}, {CampaignChange: catalog.CampaignChange{Rate: &soon}}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
-		_, err := c.WriteCampaign(ctx, "spring", edit, Condition{})
+	for _, edit := range []*catalog.CampaignChange{{StartsAt: &soon}, {Rate: &soon}, {JobTTL: &soon}, {Ramp: &soon}, {ActiveHours: &soon}} {
+		_, err := c.WriteCampaign(ctx, "spring", edit, catalog.Precondition{})
 		refused(t, "a value that is none", err, catalog.ErrInvalid)
 	}
 	_, err = c.Campaign(ctx, "nobody")
 	refused(t, "nobody", err, catalog.ErrNotFound)
-	for _, bulk := range []*Bulk{{Action: "pause", Until: "tomorrow"}, {Action: "rate"}} {
-		n, err := c.Bulk(ctx, []string{"spring"}, bulk)
-		if refused(t, bulk.Action, err, catalog.ErrInvalid); n != 0 {
-			t.Errorf("%s: %d", bulk.Action, n)
-		}
-	}
 	for _, action := range []string{"pause", "rate"} {
-		if n, err := c.Bulk(ctx, []string{"spring"}, &Bulk{Action: action, Rate: "77", Percent: 50}); n != 1 || err != nil {
+		if n, err := admin.ChangeCampaigns(ctx, []string{"spring"}, catalog.BulkChange{Action: action, Rate: "77", Percent: 50}); n != 1 || err != nil {
 			t.Errorf("%s: %d, %v", action, n, err)
 		}
 	}
@@ -93,8 +87,8 @@ func TestChangesOfTheConsole(t *testing.T) {
 		_, err := c.SetStatus(ctx, "spring", status, "", nil)
 		refused(t, "a cancelled campaign becomes "+string(status), err, catalog.ErrOver)
 	}
-	again := &Edit{CampaignChange: catalog.CampaignChange{Status: new(delivery.StatusActive)}}
-	if row, err := c.WriteCampaign(ctx, "spring", again, Condition{}); err != nil || row.Status != "active" {
+	again := &catalog.CampaignChange{Status: new(delivery.StatusActive)}
+	if row, err := c.WriteCampaign(ctx, "spring", again, catalog.Precondition{}); err != nil || row.Status != "active" {
 		t.Errorf("a cancelled campaign is taken up again in so many words: %+v, %v", row, err)
 	}
 	destinationsByRole(ctx, t, c, admin)
@@ -120,12 +114,12 @@ func campaignByForm(ctx context.Context, t *testing.T, c *Sources) {
 		t.Errorf("%d of %d fields are tried", len(typed), len(CampaignForm))
 	}
 	for i := range 2 { // the second time what was set is taken away again
-		edit, err := EditOf[Edit](CampaignForm, ValuesOf(now), func(field *Setting) (string, bool) { text, ok := typed[field.Name]; return text, ok })
+		edit, err := EditOf[catalog.CampaignChange](CampaignForm, ValuesOf(now), func(field *Setting) (string, bool) { text, ok := typed[field.Name]; return text, ok })
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := now.Revision
-		if now, err = c.WriteCampaign(ctx, "spring", edit, Condition{At: &before}); err != nil {
+		if now, err = c.WriteCampaign(ctx, "spring", edit, catalog.Precondition{At: &before}); err != nil {
 			t.Fatal(err)
 		}
 		for _, field := range CampaignForm {
@@ -148,7 +142,7 @@ func campaignByForm(ctx context.Context, t *testing.T, c *Sources) {
 func destinationsByRole(ctx context.Context, t *testing.T, c *Sources, admin *catalog.Admin) {
 	t.Helper()
 	address, headers := "https://shop.example/hook?key=hidden", map[string]string{"X-Tenant": "hidden", "Authorization": "file:hidden"}
-	if _, err := admin.CreateDestination(ctx, "shop-7", catalog.DestinationChange{URL: &address, Headers: &headers}); err != nil {
+	if _, err := admin.WriteDestination(ctx, "shop-7", &catalog.DestinationChange{URL: &address, Headers: &headers}, catalog.Precondition{New: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []auth.Role{auth.None, auth.Viewer, auth.Operator, auth.Admin} {
@@ -167,10 +161,10 @@ func destinationsByRole(ctx context.Context, t *testing.T, c *Sources, admin *ca
 	}
 	_, _, err := c.Destinations(ctx, DestinationsOf{Limit: 1, After: "elsewhere"})
 	refused(t, "a page after nothing", err, catalog.ErrInvalid)
-	if off, err := c.SetDestination(ctx, "shop-7", true); err != nil || off.State != "disabled" || off.DisabledReason != "why" {
+	if off, err := c.DisableDestination(ctx, "shop-7", true); err != nil || off.State != "disabled" || off.DisabledReason != "why" {
 		t.Errorf("disabled: %+v, %v", off, err)
 	}
-	if on, err := c.SetDestination(ctx, "shop-7", false); err != nil || on.State != "enabled" {
+	if on, err := c.DisableDestination(ctx, "shop-7", false); err != nil || on.State != "enabled" {
 		t.Errorf("enabled: %+v, %v", on, err)
 	}
 }
@@ -204,13 +198,13 @@ func replaysOfOthers(t *testing.T, admin *catalog.Admin) {
 func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	t.Helper()
 	begin := NewCampaign()
-	edit, err := EditOf[Edit](CampaignForm, Values{}, textOf(ValuesOf(begin)))
+	edit, err := EditOf[catalog.CampaignChange](CampaignForm, Values{}, textOf(ValuesOf(begin)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := func(id string, edit *Edit) *Settings {
+	create := func(id string, edit *catalog.CampaignChange) *Settings {
 		t.Helper()
-		row, err := c.WriteCampaign(ctx, id, edit, Condition{New: true})
+		row, err := c.WriteCampaign(ctx, id, edit, catalog.Precondition{New: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,18 +215,18 @@ func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	if !reflect.DeepEqual(row, begin) {
 		t.Errorf("a new campaign is %+v; want %+v", row, begin)
 	}
-	whole, none := &Edit{}, NewCampaign()
+	whole, none := &catalog.CampaignChange{}, NewCampaign()
 	none.Rate = "0"
 	FillDefaults(CampaignForm, none, whole)
-	first, second := create("whole", whole), create("short", &Edit{})
+	first, second := create("whole", whole), create("short", &catalog.CampaignChange{})
 	if second.ID, second.Revision, second.UpdatedAt = first.ID, first.Revision, first.UpdatedAt; !reflect.DeepEqual(first, second) {
 		t.Errorf("written whole it is %+v, and with the defaults of the database %+v", first, second)
 	}
-	replaced, err := c.WriteCampaign(ctx, begin.ID, whole, Condition{})
+	replaced, err := c.WriteCampaign(ctx, begin.ID, whole, catalog.Precondition{})
 	if err != nil || replaced.Rate != "0" || replaced.TimeZone != "UTC" || replaced.Status != "active" {
 		t.Errorf("replaced it is %+v, %v", replaced, err)
 	}
-	_, err = c.WriteCampaign(ctx, begin.ID, edit, Condition{New: true})
+	_, err = c.WriteCampaign(ctx, begin.ID, edit, catalog.Precondition{New: true})
 	refused(t, "once more", err, catalog.ErrExists)
 }
 
@@ -240,18 +234,18 @@ func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Actor) {
 	t.Helper()
 	const id = "fresh"
-	write := func(on Condition, windows ...string) (*QuotaSettings, error) {
-		return c.WriteQuota(ctx, id, &QuotaEdit{Windows: &windows}, on)
+	write := func(on catalog.Precondition, windows ...string) (*QuotaSettings, error) {
+		return c.WriteQuota(ctx, id, &catalog.QuotaChange{Windows: &windows}, on)
 	}
-	_, err := write(Condition{}, "5/1s")
+	_, err := write(catalog.Precondition{}, "5/1s")
 	refused(t, "a change of no quota", err, catalog.ErrNotFound)
 	now := NewQuota()
 	now.Windows = []string{"300/1m", "5000/1d:fixed:day@Europe/Moscow"}
-	edit, err := EditOf[QuotaEdit](QuotaForm, Values{}, textOf(ValuesOf(now)))
+	edit, err := EditOf[catalog.QuotaChange](QuotaForm, Values{}, textOf(ValuesOf(now)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	row, err := c.WriteQuota(ctx, id, edit, Condition{New: true})
+	row, err := c.WriteQuota(ctx, id, edit, catalog.Precondition{New: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,16 +253,16 @@ func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Acto
 	if !reflect.DeepEqual(row, now) {
 		t.Errorf("a new quota is %+v, want %+v", row, now)
 	}
-	_, err = c.WriteQuota(ctx, id, edit, Condition{New: true})
+	_, err = c.WriteQuota(ctx, id, edit, catalog.Precondition{New: true})
 	refused(t, "once more", err, catalog.ErrExists)
 	for _, want := range [][]string{{"7/1s"}, {}} {
 		before := row.Revision
-		if row, err = write(Condition{At: &before}, want...); err != nil || !slices.Equal(row.Windows, want) || row.Revision <= before {
+		if row, err = write(catalog.Precondition{At: &before}, want...); err != nil || !slices.Equal(row.Windows, want) || row.Revision <= before {
 			t.Fatalf("%v: %+v, %v", want, row, err)
 		}
 	}
 	for _, wrong := range []string{"many", "1/1s,2/1s"} {
-		_, err := write(Condition{}, wrong)
+		_, err := write(catalog.Precondition{}, wrong)
 		refused(t, wrong, err, catalog.ErrInvalid)
 	}
 	if _, err := c.Catalog.DeleteQuota(ctx, id, false, &row.Revision); err != nil {

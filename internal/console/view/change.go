@@ -60,37 +60,9 @@ type Settings struct {
 // Seen returns the revision of the campaign when it was read.
 func (s *Settings) Seen() int64 { return s.Revision }
 
-// Edit is a change of a campaign, as people write it; what is nil stays.
-type Edit struct {
-	catalog.CampaignChange
-
-	Overflow    *string `json:"overflow,omitempty" enum:"lane,block"`
-	StartsAt    *string `json:"starts_at,omitempty" maxLength:"64" example:"2026-11-30T09:00:00+03:00" doc:"RFC 3339, or 2026-11-30T09:00 in time_zone; empty for at once"`
-	EndsAt      *string `json:"ends_at,omitempty" maxLength:"64" example:"2036-11-30T09:00:00+03:00" doc:"RFC 3339, or 2036-11-30T09:00 in time_zone; empty for never"`
-	FinishBy    *string `json:"finish_by,omitempty" maxLength:"64" example:"18:00" doc:"18:00, 2036-12-01T18:00 in time_zone, or RFC 3339; empty for none"`
-	ActiveHours *string `json:"active_hours,omitempty" maxLength:"4096" example:"mon-fri 09:00-21:00; sat 10:00-18:00" doc:"mon-fri 09:00-21:00; sat 10:00-18:00; empty for always"`
-	Ramp        *string `json:"ramp,omitempty" maxLength:"256" example:"start=10,factor=1.5,every=1h" doc:"start=10,factor=1.5,every=1h; empty for none"`
-	JobTTL      *string `json:"job_ttl,omitempty" maxLength:"64" pattern:"^[0-9a-zµμ. ]*$" patternDescription:"a span such as 36h or 7d, or empty" example:"36h" doc:"36h, 7d; empty for none"`
-}
-
 // NewCampaign is what the form of a new campaign begins with.
 func NewCampaign() *Settings {
 	return &Settings{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
-}
-
-// OnlyRate reports whether nothing but the rate is changed.
-func (e *Edit) OnlyRate() bool {
-	rest := *e
-	rest.Rate = nil
-	return rest == Edit{}
-}
-
-// Bulk is one change of many campaigns.
-type Bulk struct {
-	Action  string  `json:"action" enum:"pause,resume,rate,percent"`
-	Rate    string  `json:"rate,omitempty" maxLength:"64" pattern:"^ *[0-9]+([.][0-9]{0,6})?(/[0-9a-zµμ. ]+)? *$" patternDescription:"a rate such as 500, 2.5 or 150/m, not negative" doc:"of action rate"`
-	Percent float64 `json:"percent,omitempty" minimum:"0" maximum:"10000" doc:"of action percent: the new rates, of the present ones"`
-	Until   string  `json:"until,omitempty" maxLength:"64" example:"2h" doc:"of action pause: when they go on by themselves, RFC 3339 or a span from now on; empty for never"`
 }
 
 // MaxBulk is how many campaigns one change may be of.

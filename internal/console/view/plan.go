@@ -36,7 +36,7 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 		}
 	}
 	if what.FinishBy != "" {
-		at, err := notation.ParseTimeIn(what.FinishBy, zoneOf(shown.TimeZone), s.At)
+		at, err := notation.ParseTimeIn(what.FinishBy, notation.ZoneOrUTC(shown.TimeZone), s.At)
 		if err != nil {
 			return nil, Fault(catalog.ErrInvalid, "finish_by: %s", err)
 		}

@@ -27,13 +27,6 @@ type QuotaSettings struct {
 // Seen returns the revision of the quota when it was read.
 func (s *QuotaSettings) Seen() int64 { return s.Revision }
 
-// QuotaEdit is a change of a quota, as people write it; what is nil stays, or gets its default in a new one.
-type QuotaEdit struct {
-	catalog.QuotaChange
-
-	Windows *[]string `json:"windows,omitempty" maxItems:"64" example:"[\"300/1m\"]" doc:"all of them; 300/1m slides, 20/10s:log is exact, 5000/1d:fixed begins at its first use, 5000/1d:fixed:day@Europe/Moscow with the day" nullable:"false"`
-}
-
 // Adjustment corrects what a window of a quota has counted.
 type Adjustment struct {
 	Span  string // of the window

@@ -100,7 +100,7 @@ func (s *Setting) Text(of Values) string {
 	case string:
 		if at, err := time.Parse(time.RFC3339, value); s.Input == InputTime && err == nil {
 			zone, _ := of["time_zone"].(string)
-			return strings.TrimSuffix(at.In(zoneOf(zone)).Format("2006-01-02T15:04:05"), ":00")
+			return strings.TrimSuffix(at.In(notation.ZoneOrUTC(zone)).Format("2006-01-02T15:04:05"), ":00")
 		}
 		return value
 	case json.Number:

@@ -107,7 +107,7 @@ func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (do
 	if a.Used < 0 || a.Used > maxAdjusted {
 		return done, Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
 	}
-	_, err = s.catalog.AdjustQuota(ctx, quota, span, catalog.ActorOf(ctx).Reason, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
+	_, err = s.catalog.AdjustQuota(ctx, quota, span, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
 		switch {
 		case q.Mode == delivery.ModeEventual:
 			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
