@@ -17,35 +17,40 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// CampaignRow is a campaign for display: numbers as they were written, durations as text.
+// CampaignRow is what people set of a campaign, as they write it, and what became of its jobs.
 type CampaignRow struct {
 	ID             string            `json:"id"`
-	SendRate       string            `json:"send_rate"` // units per SendPer, without trailing zeros
-	SendPer        string            `json:"send_per"`
-	Burst          int64             `json:"burst"`
-	Status         delivery.Status   `json:"status"`
-	PausedUntil    *time.Time        `json:"paused_until,omitempty"`
-	Sink           string            `json:"sink"` // "" is the default sink
-	PriorityWeight int64             `json:"priority_weight"`
-	MaxInFlight    int64             `json:"max_in_flight"`
-	StartsAt       *time.Time        `json:"starts_at,omitempty"`
-	EndsAt         *time.Time        `json:"ends_at,omitempty"`
-	ActiveHours    json.RawMessage   `json:"active_hours,omitempty"`
-	TimeZone       string            `json:"time_zone"`
-	ZoneMissing    string            `json:"time_zone_missing,omitempty"`
-	AvoidMinutes   string            `json:"avoid_minutes,omitempty"`
-	Ramp           json.RawMessage   `json:"ramp,omitempty"`
-	RampSince      *time.Time        `json:"ramp_since,omitempty"`
-	Overflow       delivery.Overflow `json:"overflow"`
-	JobTTL         string            `json:"job_ttl,omitempty"`
-	ExpectedTotal  *int64            `json:"expected_total,omitempty"`
-	Note           string            `json:"note,omitempty"`
-	FinishBy       *time.Time        `json:"finish_by,omitempty"`
-	Quotas         []string          `json:"quotas"`
 	Revision       int64             `json:"revision"`
-	UpdatedAt      time.Time         `json:"updated_at"`
-	Progress       CampaignProgress  `json:"progress"`
+	Status         delivery.Status   `json:"status"`
+	PausedUntil    string            `json:"paused_until,omitempty" doc:"when a pause ends by itself; empty for never"`
+	Rate           string            `json:"rate"` // as notation.ParseRate reads it: 500, 150/1m, 1/1h
+	Sink           string            `json:"sink"` // "" is the default sink
+	Quotas         []string          `json:"quotas"`
+	PriorityWeight int64             `json:"priority_weight"`
+	Burst          int64             `json:"burst"`
+	MaxInFlight    int64             `json:"max_in_flight"`
+	Overflow       delivery.Overflow `json:"overflow"`
+	StartsAt       string            `json:"starts_at"`
+	EndsAt         string            `json:"ends_at"`
+	ActiveHours    string            `json:"active_hours"`
+	TimeZone       string            `json:"time_zone"`
+	ZoneMissing    string            `json:"time_zone_missing"`
+	AvoidMinutes   string            `json:"avoid_minutes"`
+	Ramp           string            `json:"ramp"`
+	JobTTL         string            `json:"job_ttl"`
+	ExpectedTotal  int64             `json:"expected_total"`
+	Note           string            `json:"note,omitempty"`
+	FinishBy       string            `json:"finish_by,omitempty"`
+	Late           string            `json:"late,omitempty" doc:"after a change: by how much it will miss its finish_by, and what is in the way"`
+
+	RampSince *time.Time        `json:"ramp_since,omitempty" doc:"when the ramp was set"`
+	UpdatedAt *time.Time        `json:"updated_at,omitempty"`
+	Progress  *CampaignProgress `json:"progress,omitempty"`
+	Fault     string            `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
 }
+
+// Seen returns the revision of the campaign when it was read.
+func (r *CampaignRow) Seen() int64 { return r.Revision }
 
 // Outcomes are how many jobs ended in which way.
 type Outcomes struct {
@@ -76,7 +81,7 @@ func (p *CampaignProgress) Settled() int64 {
 }
 
 // complete computes the derived fields at now.
-func (p *CampaignProgress) complete(now time.Time, expected *int64) {
+func (p *CampaignProgress) complete(now time.Time, expected int64) {
 	switch {
 	case p.DoneAt != nil:
 		done := *p.DoneAt
@@ -85,21 +90,13 @@ func (p *CampaignProgress) complete(now time.Time, expected *int64) {
 		}
 		eta := max(0, done.Sub(now).Seconds())
 		p.DoneAt, p.ETASeconds = &done, &eta
-	case p.UpdatedAt != nil && p.Backlog == 0 && expected == nil:
+	case p.UpdatedAt != nil && p.Backlog == 0 && expected == 0:
 		p.ETASeconds = new(float64)
 	}
-	if expected != nil && *expected > 0 {
-		percent := min(100, 100*float64(p.Settled())/float64(*expected))
+	if expected > 0 {
+		percent := min(100, 100*float64(p.Settled())/float64(expected))
 		p.Percent = &percent
 	}
-}
-
-// Rate formats the rate as notation.ParseRate reads it: 500, 150/1m, 1/1h.
-func (r CampaignRow) Rate() string {
-	if r.SendPer == "1s" {
-		return r.SendRate
-	}
-	return r.SendRate + "/" + r.SendPer
 }
 
 // CampaignChange is a change of a campaign, as people write it; nil fields are kept, or get their defaults in a new one.
@@ -312,7 +309,7 @@ func oneCampaign(ctx context.Context, q querier, id string) (CampaignRow, error)
 func queryCampaigns(ctx context.Context, q querier, clause string, args ...any) ([]CampaignRow, error) {
 	rows, err := q.Query(ctx, `
 SELECT c.id, trim_scale(c.send_rate)::text, c.burst, c.status, coalesce(c.sink, ''), c.priority_weight, c.max_in_flight,
-       c.active_hours, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp, c.overflow, c.expected_total, c.note,
+       c.active_hours, c.time_zone, coalesce(c.time_zone_missing, ''), coalesce(c.avoid_minutes, ''), c.ramp, c.overflow, coalesce(c.expected_total, 0), c.note,
        ARRAY(SELECT l.quota_id FROM pacer.campaign_quotas l WHERE l.campaign_id = c.id ORDER BY l.quota_id COLLATE "C"),
        coalesce(c.set_revision, c.revision), c.updated_at, `+campaignTimes+`,
        coalesce(g.delivered, 0), greatest(0, g.dead), greatest(0, g.expired), coalesce(g.cancelled, 0), coalesce(g.rejected, 0), coalesce(g.capped, 0),
@@ -322,18 +319,36 @@ FROM pacer.campaigns c LEFT JOIN pacer.campaign_progress g ON g.campaign_id = c.
 		return nil, fmt.Errorf("read campaigns: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (CampaignRow, error) {
-		var c CampaignRow
+		c := CampaignRow{Progress: &CampaignProgress{}}
+		var units string
 		var per, ttl int64
-		p := &c.Progress
-		err := row.Scan(&c.ID, &c.SendRate, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
-			&c.ActiveHours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &c.Ramp, &c.Overflow, &c.ExpectedTotal, &c.Note, &c.Quotas,
-			&c.Revision, &c.UpdatedAt, &per, &ttl, &c.StartsAt, &c.EndsAt, &c.RampSince, &c.PausedUntil, &c.FinishBy,
+		var hours, ramp json.RawMessage
+		var starts, ends, paused, finish *time.Time
+		p := c.Progress
+		err := row.Scan(&c.ID, &units, &c.Burst, &c.Status, &c.Sink, &c.PriorityWeight, &c.MaxInFlight,
+			&hours, &c.TimeZone, &c.ZoneMissing, &c.AvoidMinutes, &ramp, &c.Overflow, &c.ExpectedTotal, &c.Note, &c.Quotas,
+			&c.Revision, &c.UpdatedAt, &per, &ttl, &starts, &ends, &c.RampSince, &paused, &finish,
 			&p.Delivered, &p.Dead, &p.Expired, &p.Cancelled, &p.Rejected, &p.Capped, &p.Backlog, &p.Retrying, &p.InFlight, &p.DoneAt, &p.UpdatedAt)
 		p.complete(time.Now(), c.ExpectedTotal)
-		c.SendPer = notation.FormatSpan(micros(per))
+		c.Rate = formatRate(units, per)
+		c.StartsAt, c.EndsAt, c.PausedUntil, c.FinishBy = notation.Instant(starts), notation.Instant(ends), notation.Instant(paused), notation.Instant(finish)
+		if hours != nil {
+			c.ActiveHours = notation.FormatHours(hours)
+		}
+		if ramp != nil {
+			c.Ramp = notation.FormatRamp(ramp)
+		}
 		if ttl != 0 {
 			c.JobTTL = notation.FormatSpan(micros(ttl))
 		}
 		return c, err
 	})
+}
+
+// formatRate formats units per a number of microseconds, as notation.ParseRate reads it: 500, 150/1m, 1/1h.
+func formatRate(units string, per int64) string {
+	if span := notation.FormatSpan(micros(per)); span != "1s" {
+		return units + "/" + span
+	}
+	return units
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pacer/pacer/internal/notation"
 )
 
 // Change is a change of a campaign, a quota or a destination: a row of campaign_changes.
@@ -96,7 +94,7 @@ func rateIn(units *string, per *int64) string {
 	if units == nil || per == nil {
 		return ""
 	}
-	return CampaignRow{SendRate: *units, SendPer: notation.FormatSpan(micros(*per))}.Rate()
+	return formatRate(*units, *per)
 }
 
 // fieldsOf lists in what two rows differ.

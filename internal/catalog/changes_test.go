@@ -73,7 +73,7 @@ func TestActorsAndRevisions(t *testing.T) {
 	alice := WithActor(t.Context(), Actor{Name: "alice@10.0.0.7", Reason: "too fast", RequestID: "r-1"})
 	row := try(a.created(nobody, "spring", CampaignChange{Rate: new("500")}))(t)
 	after := try(a.WriteCampaign(alice, "spring", &CampaignChange{Rate: new("600")}, Precondition{At: &row.Revision}))(t)
-	if after.SendRate != "600" || after.Revision <= row.Revision {
+	if after.Rate != "600" || after.Revision <= row.Revision {
 		t.Fatalf("%+v", after)
 	}
 	refused(t, ErrStale, "was changed meanwhile")(a.WriteCampaign(alice, "spring", &CampaignChange{Rate: new("500")}, Precondition{At: &row.Revision}))
@@ -125,7 +125,7 @@ func TestBulkChanges(t *testing.T) {
 	} {
 		equal(t, fmt.Sprintf("changed by %+v", step.change), try(a.ChangeCampaigns(ctx, all, step.change))(t), step.want)
 		row := try(a.GetCampaign(ctx, "a"))(t)
-		equal(t, fmt.Sprintf("a after %+v", step.change), fmt.Sprint(row.Status, " at ", row.Rate()), step.a)
+		equal(t, fmt.Sprintf("a after %+v", step.change), fmt.Sprint(row.Status, " at ", row.Rate), step.a)
 	}
 	changes := try(a.Changes(ctx, ChangesOf{Campaign: "a", Limit: 10}))(t)
 	fields := fmt.Sprint(column(changes, func(c Change) []Field { return c.Fields }))
@@ -137,13 +137,13 @@ func TestBulkChanges(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	equal(t, "changed", try(a.ChangeCampaigns(ctx, all, BulkChange{Action: "pause", Until: until.Format(time.RFC3339)}))(t), 1)
 	for id, want := range map[string]string{
-		"a": "10 paused " + until.UTC().String(), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever",
+		"a": "10 paused " + until.UTC().Format(time.RFC3339), "b": "10 paused ever", "c": "10 cancelled ever", "other": "10 active ever",
 	} {
 		row, until := try(a.GetCampaign(ctx, id))(t), "ever"
-		if row.PausedUntil != nil {
-			until = row.PausedUntil.UTC().String()
+		if row.PausedUntil != "" {
+			until = row.PausedUntil
 		}
-		equal(t, id, fmt.Sprint(row.SendRate, " ", row.Status, " ", until), want)
+		equal(t, id, fmt.Sprint(row.Rate, " ", row.Status, " ", until), want)
 	}
 	for _, change := range []BulkChange{{}, {Action: "percent", Percent: -1}, {Action: "rate", Rate: "fast"}, {Action: "rate"}, {Action: "pause", Until: "tomorrow"}, {Action: "cancel"}} {
 		refused(t, ErrInvalid, "")(a.ChangeCampaigns(ctx, all, change))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
+	"github.com/pacer/pacer/internal/notation"
 )
 
 // TestSpreadingIsNoChangeOfAPerson: the rate that daemons set acts as any change of a rate, is not recorded, and lets those who have seen the
@@ -18,7 +19,7 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	changed := p.Subscribe()
 	by := time.Now().Add(time.Hour).Truncate(time.Second)
 	created := try(a.created(ctx, "c", CampaignChange{Rate: new("500"), FinishBy: new(by.Format(time.RFC3339))}))(t)
-	if created.FinishBy == nil || !created.FinishBy.Equal(by) {
+	if created.FinishBy != notation.Instant(&by) {
 		t.Fatalf("%+v", created)
 	}
 	try(a.created(ctx, "other", CampaignChange{Rate: new("500")}))(t)
@@ -38,7 +39,7 @@ func TestSpreadingIsNoChangeOfAPerson(t *testing.T) {
 	equal(t, "the rate without a finish_by", p.Snapshot().Campaign("other").FinishRate, delivery.Rate{})
 	equal(t, "changes", len(try(a.Changes(ctx, ChangesOf{Campaign: "c", Limit: 10}))(t)), 1)
 	shown := try(a.GetCampaign(ctx, "c"))(t)
-	if shown.Revision != created.Revision || !shown.UpdatedAt.Equal(created.UpdatedAt) {
+	if shown.Revision != created.Revision || !shown.UpdatedAt.Equal(*created.UpdatedAt) {
 		t.Errorf("shown is %+v", shown)
 	}
 	edited := try(a.WriteCampaign(ctx, "c", &CampaignChange{Burst: new(int64(3))}, Precondition{At: &created.Revision}))(t)

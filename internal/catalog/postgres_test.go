@@ -108,7 +108,7 @@ func same(t *testing.T, conn *pgx.Conn, s *delivery.Snapshot) {
 	}
 	for _, row := range rows {
 		c := s.Campaign(row.ID)
-		if c == nil || c.Revision != row.Revision || fmt.Sprintf("%s/s", row.SendRate) != c.Rate.String() || len(c.Quotas) != len(row.Quotas) {
+		if c == nil || c.Revision != row.Revision || fmt.Sprintf("%s/s", row.Rate) != c.Rate.String() || len(c.Quotas) != len(row.Quotas) {
 			t.Errorf("snapshot %+v, table %+v", c, row)
 		}
 	}

@@ -211,7 +211,7 @@ VALUES ('ramp%d', 10000, '1 day', '{"start": 0.01, "add": 1, "every": "%s"}')`, 
 	run(t, conn, `UPDATE pacer.quotas SET spend = 'even' WHERE id = 'smev'`)
 	run(t, conn, `UPDATE pacer.quota_windows SET max_units = max_units - 1 WHERE max_units = 68719476737`)
 	run(t, conn, `COMMIT`)
-	equal(t, "rate", try(queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`))(t)[0].Rate(), "150/1m")
+	equal(t, "rate", try(queryCampaigns(t.Context(), conn, `WHERE c.id = 'c2'`))(t)[0].Rate, "150/1m")
 }
 
 // TestEveryChangeIsKept: who, when, old and new; nothing for a statement that changed nothing.

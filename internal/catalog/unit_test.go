@@ -72,7 +72,7 @@ func TestAForecastThatHasPassed(t *testing.T) {
 	} {
 		said, done := now.Add(-c.saidAgo), now.Add(c.doneIn)
 		p := CampaignProgress{Backlog: 5, DoneAt: &done, UpdatedAt: &said}
-		p.complete(now, nil)
+		p.complete(now, 0)
 		if *p.ETASeconds != c.want.Seconds() || !p.DoneAt.Equal(now.Add(c.want)) {
 			t.Errorf("said %s ago, done in %s: eta %g s, want %s", c.saidAgo, c.doneIn, *p.ETASeconds, c.want)
 		}

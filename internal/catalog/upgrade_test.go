@@ -43,7 +43,7 @@ func TestRowsOfEachReleaseAreRead(t *testing.T) {
 				want []string
 			}{
 				{try(a.ListCampaigns(ctx))(t), []string{
-					`"id":"full","send_rate":"150"`, `"paused_until":"2100-01-01T00:00:00Z"`, `"from":"09:00"`, `"start":10`, `"overflow":"block"`,
+					`"id":"full"`, `"rate":"150/1m"`, `"paused_until":"2100-01-01T00:00:00Z"`, `"active_hours":"mon,fri 09:00-21:00"`, `"ramp":"start=10,`, `"overflow":"block"`,
 					`"delivered":7,"rejected":1,"dead":2,"expired":3,"cancelled":4,"capped":0,"backlog":5`,
 				}},
 				{try(listQuotas(ctx, a))(t), []string{

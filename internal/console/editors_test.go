@@ -24,8 +24,8 @@ import (
 // columns are the row by the names of its fields. Times are instants.
 func (o *oneRow) columns() map[string]string {
 	return map[string]string{
-		"rate": o.row.Rate(), "burst": strconv.FormatInt(o.row.Burst, 10), "priority_weight": strconv.FormatInt(o.row.PriorityWeight, 10),
-		"note": o.row.Note, "time_zone": o.row.TimeZone, "starts_at": view.Instant(o.row.StartsAt), "finish_by": view.Instant(o.row.FinishBy),
+		"rate": o.row.Rate, "burst": strconv.FormatInt(o.row.Burst, 10), "priority_weight": strconv.FormatInt(o.row.PriorityWeight, 10),
+		"note": o.row.Note, "time_zone": o.row.TimeZone, "starts_at": o.row.StartsAt, "finish_by": o.row.FinishBy,
 	}
 }
 
@@ -83,8 +83,8 @@ func TestEditors(t *testing.T) {
 		w := guarded()
 		w.snapshot.Campaigns = map[string]*delivery.Campaign{"spring": campaign("spring")}
 		o := &oneRow{world: w, mode: commits, row: catalog.CampaignRow{
-			ID: "spring", Revision: 7, Status: delivery.StatusActive, SendRate: "100", SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1,
-			StartsAt: new(time.Date(2036, 1, 4, 9, 0, 0, 0, time.UTC)),
+			ID: "spring", Revision: 7, Status: delivery.StatusActive, Rate: "100", Progress: &catalog.CampaignProgress{}, TimeZone: "UTC", PriorityWeight: 1,
+			StartsAt: "2036-01-04T09:00:00Z",
 		}}
 		h, _ := serveOf(w, func(s *view.Sources) { s.Catalog = o })
 		editors := []*editor{{role: "admin"}, {role: "admin"}, {role: "operator"}, {role: "viewer"}}

@@ -276,7 +276,7 @@ type rated struct {
 func (r rated) ListCampaigns(ctx context.Context) ([]catalog.CampaignRow, error) {
 	all, err := r.Catalog.ListCampaigns(ctx)
 	for i := range all {
-		all[i].SendRate = r.rate()
+		all[i].Rate = r.rate()
 	}
 	return all, err
 }

@@ -86,7 +86,7 @@ func (w *world) ListCampaigns(context.Context) (list []catalog.CampaignRow, err 
 		return nil, w.fail
 	}
 	for id := range w.snapshot.Campaigns {
-		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, SendRate: "99", SendPer: "1s", TimeZone: "UTC", Note: "ask Anna", Progress: catalog.CampaignProgress{Outcomes: catalog.Outcomes{Delivered: 1234567, Dead: 3}, DoneAt: &done, Percent: &percent}})
+		list = append(list, catalog.CampaignRow{ID: id, Revision: 6, Rate: "99", TimeZone: "UTC", Note: "ask Anna", Progress: &catalog.CampaignProgress{Outcomes: catalog.Outcomes{Delivered: 1234567, Dead: 3}, DoneAt: &done, Percent: &percent}})
 	}
 	return list, w.fail
 }
@@ -311,10 +311,10 @@ func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignR
 		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
 	row = catalog.CampaignRow{
-		ID: id, Revision: 7, Status: c.Status, SendRate: cmp.Or(w.rate, "100"), SendPer: "1s", TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna", Quotas: w.quotas,
+		ID: id, Revision: 7, Status: c.Status, Rate: cmp.Or(w.rate, "100"), Progress: &catalog.CampaignProgress{}, TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna", Quotas: append([]string{}, w.quotas...),
 	}
 	if at := c.FinishBy; !at.IsZero() {
-		row.FinishBy = &at
+		row.FinishBy = notation.Instant(&at)
 	}
 	return row, cmp.Or(w.away, w.fail)
 }
@@ -330,7 +330,7 @@ func (w *world) WriteCampaign(ctx context.Context, id string, c *catalog.Campaig
 	case on.New && err == nil:
 		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
 	case on.New:
-		return w.changed(ctx, catalog.CampaignRow{SendRate: "100", SendPer: "1s"}, nil, "new "+id+" "+said(*c))
+		return w.changed(ctx, catalog.CampaignRow{Rate: "100", Quotas: []string{}}, nil, "new "+id+" "+said(*c))
 	}
 	return w.changed(ctx, row, cmp.Or(err, stale("campaign", id, on.At)), id+" "+said(*c))
 }
@@ -595,7 +595,7 @@ func (o *oneRow) WriteCampaign(_ context.Context, id string, c *catalog.Campaign
 func (o *oneRow) apply(c *catalog.CampaignChange) {
 	if c.Rate != nil {
 		micros, per, _ := notation.ParseRate(*c.Rate)
-		o.row.SendRate, o.row.SendPer = notation.FormatMicros(micros), notation.FormatSpan(per)
+		o.row.Rate = strings.TrimSuffix(notation.FormatMicros(micros)+"/"+notation.FormatSpan(per), "/1s")
 	}
 	set(&o.row.Burst, c.Burst)
 	set(&o.row.PriorityWeight, c.PriorityWeight)
@@ -612,12 +612,12 @@ func set[T any](column, value *T) {
 	}
 }
 
-func setTime(column **time.Time, text *string, zone string) {
+func setTime(column, text *string, zone string) {
 	if text == nil {
 		return
 	}
-	*column = nil
+	*column = ""
 	if at, err := notation.ParseTimeIn(*text, notation.ZoneOrUTC(zone), time.Now()); err == nil {
-		*column = &at
+		*column = notation.Instant(&at)
 	}
 }

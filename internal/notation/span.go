@@ -119,6 +119,14 @@ func ParseTimeIn(text string, zone *time.Location, now time.Time) (time.Time, er
 	return at, nil
 }
 
+// Instant formats a time in UTC, in whole seconds; "" for none.
+func Instant(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
 // FormatSpan writes d in the largest unit that is exact: 1m, 1h, 7d, 90s, 250ms.
 func FormatSpan(d time.Duration) string { return FormatSpanWithin(d, Day) }
 

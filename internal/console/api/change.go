@@ -74,14 +74,14 @@ type createIn struct {
 	}
 }
 
-func (s *server) create(ctx context.Context, in *createIn) (*changed[view.Settings], error) {
+func (s *server) create(ctx context.Context, in *createIn) (*changed[catalog.CampaignRow], error) {
 	in.Body.Status = in.Body.becomes()
 	out, err := created(ctx, s, "campaign", in.Body.ID, in.Body.Reason, &in.Body.CampaignChange, s.sources().WriteCampaign)
 	return s.withLate(ctx, out), err
 }
 
 // withLate adds to a campaign that was changed whether it will miss its finish_by.
-func (s *server) withLate(ctx context.Context, out *changed[view.Settings]) *changed[view.Settings] {
+func (s *server) withLate(ctx context.Context, out *changed[catalog.CampaignRow]) *changed[catalog.CampaignRow] {
 	if out != nil && out.Body.FinishBy != "" {
 		if c, err := s.watcher.Campaign(ctx, out.Body.ID); err == nil {
 			out.Body.Late = c.Late
@@ -100,7 +100,7 @@ type pauseIn struct {
 }
 
 // pause takes no revision: it must not fail because the rate has changed.
-func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[view.Settings], error) {
+func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[catalog.CampaignRow], error) {
 	until, reason := "", ""
 	if in.Body != nil {
 		until, reason = strings.TrimSpace(in.Body.Until), in.Body.Reason
@@ -108,8 +108,8 @@ func (s *server) pause(ctx context.Context, in *pauseIn) (*changed[view.Settings
 	return s.toStatus(ctx, delivery.StatusPaused, until, &statusIn{ByID: in.ByID, Matching: in.Matching}, reason)
 }
 
-func (s *server) setStatus(status delivery.Status) func(context.Context, *statusIn) (*changed[view.Settings], error) {
-	return func(ctx context.Context, in *statusIn) (*changed[view.Settings], error) {
+func (s *server) setStatus(status delivery.Status) func(context.Context, *statusIn) (*changed[catalog.CampaignRow], error) {
+	return func(ctx context.Context, in *statusIn) (*changed[catalog.CampaignRow], error) {
 		reason := ""
 		if in.Body != nil {
 			reason = in.Body.Reason
@@ -118,12 +118,12 @@ func (s *server) setStatus(status delivery.Status) func(context.Context, *status
 	}
 }
 
-func (s *server) toStatus(ctx context.Context, status delivery.Status, until string, in *statusIn, reason string) (*changed[view.Settings], error) {
+func (s *server) toStatus(ctx context.Context, status delivery.Status, until string, in *statusIn, reason string) (*changed[catalog.CampaignRow], error) {
 	at, err := seen(in.IfMatch, status == delivery.StatusCancelled)
 	if err != nil {
 		return nil, err
 	}
-	return write(ctx, s, "campaign", in.ID, reason, func(ctx context.Context) (*view.Settings, error) {
+	return write(ctx, s, "campaign", in.ID, reason, func(ctx context.Context) (*catalog.CampaignRow, error) {
 		return s.sources().SetStatus(ctx, in.ID, status, until, at)
 	})
 }
@@ -138,7 +138,7 @@ type editIn struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) edit(ctx context.Context, in *editIn) (*changed[view.Settings], error) {
+func (s *server) edit(ctx context.Context, in *editIn) (*changed[catalog.CampaignRow], error) {
 	in.Body.Status = in.Body.becomes()
 	rest := in.Body.CampaignChange
 	rest.Rate = nil

@@ -76,7 +76,7 @@ type putCampaignIn struct {
 	}
 }
 
-func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[view.Settings], error) {
+func (s *server) putCampaign(ctx context.Context, in *putCampaignIn) (*changed[catalog.CampaignRow], error) {
 	begin := view.NewCampaign()
 	begin.Rate = "0" // it sends nothing until it is told to
 	view.FillDefaults(view.CampaignForm, begin, &in.Body.CampaignChange)

@@ -115,7 +115,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values, write writer) er
 	}
 	for _, step := range usage {
 		for _, left := range step.Remaining {
-			write(view.Instant(&step.Start), view.Instant(&step.End), count(step.Units), count(left.Limit)+"/"+left.Span, countOrNothing(left.Units))
+			write(notation.Instant(&step.Start), notation.Instant(&step.End), count(step.Units), count(left.Limit)+"/"+left.Span, countOrNothing(left.Units))
 		}
 	}
 	return nil
@@ -141,7 +141,7 @@ func changeLines(ctx context.Context, s *Site, query url.Values, write writer) e
 					return nil
 				}
 				write(
-					count(c.Number), view.Instant(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination,
+					count(c.Number), notation.Instant(&c.When), c.Who, c.Actor, c.Application, c.What, c.Campaign, c.Quota, c.Destination,
 					f.Name, f.Old, f.New, c.Reason, c.RequestID,
 				)
 			}
@@ -169,7 +169,7 @@ func letterLines(ctx context.Context, s *Site, query url.Values, write writer) e
 			d.Answer = ""
 		}
 		write(
-			d.Place, view.Instant(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes),
+			d.Place, notation.Instant(&d.At), d.Campaign, d.JobID, d.Reason, d.Detail, strconv.Itoa(d.Attempts), d.Origin, strconv.Itoa(d.Bytes),
 			strconv.FormatBool(d.Replayed), d.Answer,
 		)
 	}
@@ -187,8 +187,8 @@ func destinationLines(ctx context.Context, s *Site, query url.Values, write writ
 		for i := range list {
 			d := &list[i]
 			write(
-				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), view.Instant(d.DisabledAt), d.DisabledReason, view.Instant(d.FailingSince),
-				count(d.Progress.Delivered), count(d.Progress.Failed()), count(d.Progress.Waiting), count(d.Revision), view.Instant(&d.UpdatedAt),
+				d.ID, d.State, d.Sink, d.URL, count(d.MaxInFlight), notation.Instant(d.DisabledAt), d.DisabledReason, notation.Instant(d.FailingSince),
+				count(d.Progress.Delivered), count(d.Progress.Failed()), count(d.Progress.Waiting), count(d.Revision), notation.Instant(&d.UpdatedAt),
 			)
 		}
 		if of.After = next; next == "" {

@@ -116,7 +116,7 @@ func fillCampaign(ctx context.Context, s *Site, query url.Values, c *content) {
 		Dead     view.Dead
 		DeadOf   []view.LetterCount
 		Changes  changes
-		Form     *view.Settings // nil: there are no forms
+		Form     *catalog.CampaignRow // nil: there are no forms
 	}{
 		Campaign: campaign, Windows: windows, Ahead: scheduleAhead(phases, cut, campaign.TimeZone),
 		Dead: s.watcher.Dead(ctx), Changes: s.lastChanges(ctx, c.State, catalog.ChangesOf{Campaign: id}),

@@ -37,8 +37,8 @@ func fillReplay(ctx context.Context, s *Site, query url.Values, c *content) {
 	if filter.Until.IsZero() {
 		filter.Until = now // what has died since it was counted is left out
 	}
-	if data.Until = view.Instant(&filter.Until); !filter.Since.IsZero() {
-		data.Since = view.Instant(&filter.Since)
+	if data.Until = notation.Instant(&filter.Until); !filter.Since.IsZero() {
+		data.Since = notation.Instant(&filter.Since)
 	}
 	if err != nil {
 		c.status, data.Fault = api.StatusOf(err), view.Line(err)

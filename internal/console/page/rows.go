@@ -28,9 +28,9 @@ type rows[S any, E comparable] struct {
 	preview  func(ctx context.Context, s *Site, now *S, change *E) (p *preview, err error) // nil: there is none
 }
 
-var campaigns = &rows[view.Settings, catalog.CampaignChange]{
+var campaigns = &rows[catalog.CampaignRow, catalog.CampaignChange]{
 	name: "campaign", done: "changed", fields: view.CampaignForm, begin: view.NewCampaign,
-	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*view.Settings).Seen,
+	read: (*view.Sources).Campaign, write: (*view.Sources).WriteCampaign, revision: (*catalog.CampaignRow).Seen,
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
 

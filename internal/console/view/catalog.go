@@ -50,58 +50,42 @@ func (s *Sources) row(ctx context.Context, id string) (row catalog.CampaignRow, 
 }
 
 // Campaign returns what people set of a campaign, as the database has it.
-func (s *Sources) Campaign(ctx context.Context, id string) (*Settings, error) {
-	return s.settingsOf(s.row(ctx, id))
+func (s *Sources) Campaign(ctx context.Context, id string) (*catalog.CampaignRow, error) {
+	return s.settings(s.row(ctx, id))
 }
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.
-func (s *Sources) WriteCampaign(ctx context.Context, id string, change *catalog.CampaignChange, on catalog.Precondition) (*Settings, error) {
-	return s.settingsOf(s.Catalog.WriteCampaign(ctx, id, change, on))
+func (s *Sources) WriteCampaign(ctx context.Context, id string, change *catalog.CampaignChange, on catalog.Precondition) (*catalog.CampaignRow, error) {
+	return s.settings(s.Catalog.WriteCampaign(ctx, id, change, on))
 }
 
 // SetStatus changes the status of a campaign at a revision; nil: at any. until is when a pause ends by itself, a time or a span; "" for never.
-func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (*Settings, error) {
-	return s.settingsOf(s.Catalog.SetStatus(ctx, id, status, until, at))
+func (s *Sources) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (*catalog.CampaignRow, error) {
+	return s.settings(s.Catalog.SetStatus(ctx, id, status, until, at))
 }
 
-func (s *Sources) settingsOf(row catalog.CampaignRow, err error) (*Settings, error) {
+// settings adds why the sink of a campaign is none.
+func (s *Sources) settings(row catalog.CampaignRow, err error) (*catalog.CampaignRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &Settings{
-		ID: row.ID, Revision: row.Revision, Status: string(row.Status), Rate: row.Rate(), Sink: row.Sink, Quotas: append([]string{}, row.Quotas...),
-		PriorityWeight: row.PriorityWeight, Burst: row.Burst, MaxInFlight: row.MaxInFlight, Overflow: string(row.Overflow),
-		PausedUntil: Instant(row.PausedUntil), StartsAt: Instant(row.StartsAt), EndsAt: Instant(row.EndsAt), TimeZone: row.TimeZone, JobTTL: row.JobTTL,
-		ZoneMissing: row.ZoneMissing, AvoidMinutes: row.AvoidMinutes,
-		ExpectedTotal: orZero(row.ExpectedTotal), Note: row.Note, FinishBy: Instant(row.FinishBy), RampSince: row.RampSince,
-		UpdatedAt: &row.UpdatedAt, Progress: &row.Progress,
-	}
-	now.ActiveHours, now.Ramp = scheduleOf(&row)
-	_, now.Fault = s.Sink(row.Sink)
-	return now, nil
-}
-
-// scheduleOf returns the hours and the ramp of a campaign as people write them; "" for none.
-func scheduleOf(row *catalog.CampaignRow) (hours, ramp string) {
-	if row.ActiveHours != nil {
-		hours = notation.FormatHours(row.ActiveHours)
-	}
-	if row.Ramp != nil {
-		ramp = notation.FormatRamp(row.Ramp)
-	}
-	return hours, ramp
+	_, row.Fault = s.Sink(row.Sink)
+	return &row, nil
 }
 
 // as gives a campaign the settings that the database has now.
 func (c *Campaign) as(row *catalog.CampaignRow) {
-	at := func(t *time.Time) *time.Time { return instant(orZero(t)) }
-	c.Revision, c.Status, c.Rate, c.SinkSet, c.Quotas = row.Revision, string(row.Status), row.Rate(), row.Sink, append([]string{}, row.Quotas...)
+	at := func(text string) *time.Time {
+		t, _ := time.Parse(time.RFC3339, text) // the zero time of none
+		return instant(t)
+	}
+	c.Revision, c.Status, c.Rate, c.SinkSet, c.Quotas = row.Revision, string(row.Status), row.Rate, row.Sink, append([]string{}, row.Quotas...)
 	c.PriorityWeight, c.Burst, c.MaxInFlight, c.Overflow = row.PriorityWeight, row.Burst, int(row.MaxInFlight), string(row.Overflow)
 	c.PausedUntil, c.StartsAt, c.EndsAt, c.FinishBy = at(row.PausedUntil), at(row.StartsAt), at(row.EndsAt), at(row.FinishBy)
 	c.TimeZone, c.ZoneMissing, c.AvoidMinutes = row.TimeZone, row.ZoneMissing, row.AvoidMinutes
-	c.ActiveHours, c.Ramp = scheduleOf(row)
-	c.RampSince, c.JobTTL, c.ExpectedTotal, c.Note = row.RampSince, row.JobTTL, orZero(row.ExpectedTotal), row.Note
-	c.UpdatedAt, c.Progress = &row.UpdatedAt, c.foreseen(&row.Progress)
+	c.ActiveHours, c.Ramp = row.ActiveHours, row.Ramp
+	c.RampSince, c.JobTTL, c.ExpectedTotal, c.Note = row.RampSince, row.JobTTL, row.ExpectedTotal, row.Note
+	c.UpdatedAt, c.Progress = row.UpdatedAt, c.foreseen(row.Progress)
 }
 
 // foreseen returns the progress of the campaign with the backlog that the daemons report now, and without an end while it is not known when

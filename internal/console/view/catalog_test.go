@@ -202,7 +202,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := func(id string, edit *catalog.CampaignChange) *Settings {
+	create := func(id string, edit *catalog.CampaignChange) *catalog.CampaignRow {
 		t.Helper()
 		row, err := c.WriteCampaign(ctx, id, edit, catalog.Precondition{New: true})
 		if err != nil {

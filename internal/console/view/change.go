@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/console/auth"
@@ -25,44 +24,9 @@ func By(ctx context.Context, reason string) (context.Context, error) {
 	return catalog.WithActor(ctx, catalog.Actor{Name: who.Actor(), Reason: reason, RequestID: who.Request}), CheckReason("reason", reason)
 }
 
-// Settings are what people set of a campaign, as they write it.
-type Settings struct {
-	ID             string   `json:"id"`
-	Revision       int64    `json:"revision"`
-	Status         string   `json:"status"`
-	PausedUntil    string   `json:"paused_until,omitempty" doc:"when a pause ends by itself; empty for never"`
-	Rate           string   `json:"rate"`
-	Sink           string   `json:"sink"`
-	Quotas         []string `json:"quotas"`
-	PriorityWeight int64    `json:"priority_weight"`
-	Burst          int64    `json:"burst"`
-	MaxInFlight    int64    `json:"max_in_flight"`
-	Overflow       string   `json:"overflow"`
-	StartsAt       string   `json:"starts_at"`
-	EndsAt         string   `json:"ends_at"`
-	ActiveHours    string   `json:"active_hours"`
-	TimeZone       string   `json:"time_zone"`
-	ZoneMissing    string   `json:"time_zone_missing"`
-	AvoidMinutes   string   `json:"avoid_minutes"`
-	Ramp           string   `json:"ramp"`
-	JobTTL         string   `json:"job_ttl"`
-	ExpectedTotal  int64    `json:"expected_total"`
-	Note           string   `json:"note,omitempty"`
-	FinishBy       string   `json:"finish_by,omitempty"`
-	Late           string   `json:"late,omitempty" doc:"after a change: by how much it will miss its finish_by, and what is in the way"`
-
-	RampSince *time.Time                `json:"ramp_since,omitempty" doc:"when the ramp was set"`
-	UpdatedAt *time.Time                `json:"updated_at,omitempty"`
-	Progress  *catalog.CampaignProgress `json:"progress,omitempty"`
-	Fault     string                    `json:"fault,omitempty" doc:"why its sink is none, as far as the process that answers knows"`
-}
-
-// Seen returns the revision of the campaign when it was read.
-func (s *Settings) Seen() int64 { return s.Revision }
-
 // NewCampaign is what the form of a new campaign begins with.
-func NewCampaign() *Settings {
-	return &Settings{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
+func NewCampaign() *catalog.CampaignRow {
+	return &catalog.CampaignRow{Rate: "100", Quotas: []string{}, PriorityWeight: 1, Overflow: "lane", TimeZone: "UTC"}
 }
 
 // MaxBulk is how many campaigns one change may be of.
@@ -120,11 +84,3 @@ func Fault(kind error, format string, args ...any) error {
 
 // Line is an error in one line.
 func Line(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
-
-// Instant formats a time for a form; "" for none.
-func Instant(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
-}

@@ -181,8 +181,8 @@ func (l *Watcher) campaign(e *evidence, c *delivery.Campaign) *Campaign {
 		// Rows are some seconds old. A form must be of one revision, so the older one counts; a change at it is refused if the row has
 		// changed since.
 		v.Revision = min(v.Revision, row.Revision)
-		v.Rate, v.TimeZone, v.UpdatedAt, v.Progress = row.Rate(), row.TimeZone, instant(row.UpdatedAt), &row.Progress
-		v.ActiveHours, v.Ramp = scheduleOf(row)
+		v.Rate, v.TimeZone, v.UpdatedAt, v.Progress = row.Rate, row.TimeZone, instant(orZero(row.UpdatedAt)), row.Progress
+		v.ActiveHours, v.Ramp = row.ActiveHours, row.Ramp
 	}
 	if e.fleet != nil {
 		v.Sent = e.sent(c.ID)
