@@ -125,30 +125,38 @@ func (a *Admin) DestinationsAfter(ctx context.Context, id string, limit int) ([]
 	})
 }
 
-// DestinationsOf selects destinations; empty fields select all.
+// DestinationsOf selects destinations, as the API's list takes it; empty fields select all.
 type DestinationsOf struct {
-	Text  string // part of the id
-	State string // disabled, failing or enabled
-	Sink  string // that is named
-	// After is the last id of the page before, and AfterState the state of that destination.
-	After, AfterState string
-	Limit             int
+	Text  string `query:"q" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"part of the id"`
+	State string `query:"state" enum:"disabled,failing,enabled"`
+	Sink  string `query:"sink" maxLength:"256" pattern:"^[!-~]*$" patternDescription:"printable ASCII without spaces" doc:"name of the sink that it names"`
+	After string `query:"after" maxLength:"300" pattern:"^(|(disabled|failing|enabled):[!-~]+)$" patternDescription:"next of the page before" doc:"next of the page before"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // inState is the place of a destination in the order of states: disabled ones first, then failing ones.
 const inState = `CASE WHEN d.disabled_at IS NOT NULL THEN 0 WHEN d.failing_since IS NOT NULL THEN 1 ELSE 2 END`
 
 // FindDestinations returns a page of the destinations selected: those that are disabled first, then those that fail, each in the order of
-// their ids.
-func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) ([]DestinationRow, error) {
+// their ids; and where the next page begins, "" if there is none. There may be a million of them.
+func (a *Admin) FindDestinations(ctx context.Context, of DestinationsOf) (list []DestinationRow, next string, err error) {
 	at := func(state string) int {
 		return slices.IndexFunc(delivery.DestinationStates[:], func(s delivery.DestinationState) bool { return s.String() == state })
 	}
-	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
+	state, after, _ := strings.Cut(of.After, ":") // in whose order the list is
+	if of.After != "" && after == "" {
+		return nil, "", invalid("after: it must be what next of the page before says")
+	}
+	list, err = read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) ([]DestinationRow, error) {
 		return queryDestinations(ctx, pool, "NULL::jsonb", `WHERE ($1 = '' OR position($1 IN d.id) > 0) AND ($2 = '' OR d.sink = $2) AND ($3 < 0 OR `+inState+` = $3)
   AND ($4 = '' OR (`+inState+`, d.id COLLATE "C") > ($5, $4 COLLATE "C"))
-ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State), of.After, at(of.AfterState), of.Limit)
+ORDER BY `+inState+`, d.id COLLATE "C" LIMIT $6`, of.Text, of.Sink, at(of.State), after, at(state), of.Limit+1)
 	})
+	if len(list) > of.Limit {
+		list = list[:of.Limit]
+		next = list[of.Limit-1].State + ":" + list[of.Limit-1].ID
+	}
+	return list, next, err
 }
 
 // GetDestination returns one destination.

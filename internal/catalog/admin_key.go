@@ -22,7 +22,7 @@ type KeyChange struct {
 // GetKeyed returns a quota as daemons have it, with what is set for one value of its key.
 func (a *Admin) GetKeyed(ctx context.Context, quota, value string) (*delivery.Quota, error) {
 	return read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (*delivery.Quota, error) {
-		row, err := oneQuota(ctx, pool, quota)
+		row, err := oneLinked(ctx, pool, quota)
 		if err != nil {
 			return nil, err
 		}

@@ -16,13 +16,29 @@ import (
 	"github.com/pacer/pacer/internal/notation"
 )
 
-// QuotaRow is a quota for display: as daemons have it, but without what is set for single keys.
+// QuotaRow is what people set of a quota, as they write it.
 type QuotaRow struct {
-	delivery.Quota
+	ID             string   `json:"id"`
+	Revision       int64    `json:"revision"`
+	Windows        []string `json:"windows" doc:"as 300/1m, 20/10s:log, 5000/1d:fixed:day@Europe/Moscow; none: it does not bind"`
+	Mode           string   `json:"mode"`
+	Spend          string   `json:"spend"`
+	OnStoreFailure string   `json:"on_store_failure"`
+	Rollout        int64    `json:"rollout" doc:"percent of its campaigns that it counts and limits"`
+	Unit           string   `json:"unit"`
+	Keying
+	Shard       int      `json:"shard"`
+	Campaigns   int      `json:"campaigns" doc:"how many it limits"`
+	CampaignIDs []string `json:"campaign_ids" doc:"at most 1,000 of them"`
 
-	Campaigns []string
-	UpdatedAt time.Time
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
+
+// Seen returns the revision of the quota when it was read.
+func (r *QuotaRow) Seen() int64 { return r.Revision }
+
+// MaxListed bounds the campaigns that are listed with a quota.
+const MaxListed = 1000
 
 // Keying is how a quota is kept by a key of the jobs.
 type Keying struct {
@@ -30,6 +46,26 @@ type Keying struct {
 	MaxWait *string `json:"max_wait,omitempty" doc:"how long a job may wait for its key; then it is capped; absent: as long as it may"`
 	Keyless string  `json:"keyless,omitempty" doc:"what becomes of jobs without the key: dead (letters) or pass"`
 	Count   string  `json:"count,omitempty" doc:"attempts, or deliveries, which gives back what was not delivered"`
+}
+
+// KeyingOf returns how a quota is kept by its key, if it is.
+func KeyingOf(q *delivery.Quota) Keying {
+	if q.Per == "" {
+		return Keying{}
+	}
+	k := Keying{Per: q.Per, Keyless: "dead", Count: "attempts"}
+	if q.Pass {
+		k.Keyless = "pass"
+	}
+	if q.Deliveries {
+		k.Count = "deliveries"
+	}
+	if q.MaxWait == 0 {
+		k.MaxWait = new("0")
+	} else if q.MaxWait > 0 {
+		k.MaxWait = new(notation.FormatSpan(q.MaxWait))
+	}
+	return k
 }
 
 // QuotaChange is a change of a quota; nil fields are kept, or get their defaults in a new quota.
@@ -163,32 +199,44 @@ WHERE (w.max_units, w.algorithm, w.anchor) IS DISTINCT FROM (excluded.max_units,
 	return err
 }
 
-// FormatWait formats how long a job may wait for its key, as QuotaChange has it.
-func FormatWait(d time.Duration) string {
-	if d == 0 {
-		return "0"
-	}
-	return notation.FormatSpan(d)
-}
-
 func unknownQuota(id string) error {
 	return inLine(fmt.Sprintf("quota %s does not exist; create it with: pacer quota set %s --window 300/1m", id, id), ErrNotFound)
 }
 
-func oneQuota(ctx context.Context, q querier, id string) (QuotaRow, error) {
+// linkedQuota is a quota as daemons have it, without what is set for single keys, and the ids of its campaigns.
+type linkedQuota struct {
+	delivery.Quota
+
+	campaigns []string
+	updatedAt time.Time
+}
+
+func oneQuota(ctx context.Context, q querier, id string) (row QuotaRow, err error) {
+	is, err := oneLinked(ctx, q, id)
+	if err != nil {
+		return row, err
+	}
+	return QuotaRow{
+		ID: is.ID, Revision: is.Revision, Windows: column(is.Windows, notation.FormatWindow), Mode: is.Mode, Spend: is.Spend, OnStoreFailure: is.OnStoreFailure,
+		Rollout: 100 - is.Exempt, Unit: is.Unit, Keying: KeyingOf(&is.Quota), Shard: is.Shard, Campaigns: len(is.campaigns),
+		CampaignIDs: is.campaigns[:min(len(is.campaigns), MaxListed)], UpdatedAt: &is.updatedAt,
+	}, nil
+}
+
+func oneLinked(ctx context.Context, q querier, id string) (linkedQuota, error) {
 	quotas, err := queryQuotas(ctx, q, `WHERE q.id = $1`, id)
 	return only(quotas, err, unknownQuota(id))
 }
 
-func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]QuotaRow, error) {
+func queryQuotas(ctx context.Context, q querier, where string, args ...any) ([]linkedQuota, error) {
 	rows, err := q.Query(ctx, selectQuota+`,
        ARRAY(SELECT l.campaign_id FROM pacer.campaign_quotas l WHERE l.quota_id = q.id ORDER BY l.campaign_id COLLATE "C"), q.updated_at
 FROM pacer.quotas q `+where+` ORDER BY q.id COLLATE "C"`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read quotas: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r QuotaRow, err error) {
-		err = scanQuota(row, &r.Quota, &r.Campaigns, &r.UpdatedAt)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r linkedQuota, err error) {
+		err = scanQuota(row, &r.Quota, &r.campaigns, &r.updatedAt)
 		return r, err
 	})
 }

@@ -19,8 +19,8 @@ import (
 // was then.
 func (a *Admin) DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (QuotaRow, error) {
 	return quotas.remove(ctx, a, id, revision, func(row QuotaRow) error {
-		if len(row.Campaigns) > 0 && !unlink {
-			return invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, len(row.Campaigns), row.Campaigns[0])
+		if row.Campaigns > 0 && !unlink {
+			return invalid("quota %s limits %d campaigns, such as %s; take them out of it, or give --unlink", id, row.Campaigns, row.CampaignIDs[0])
 		}
 		return nil
 	})
@@ -36,7 +36,7 @@ func (a *Admin) AdjustQuota(ctx context.Context, id string, span time.Duration,
 		return QuotaRow{}, invalid("reason: say in one line why the count is adjusted")
 	}
 	return quotas.change(ctx, a, id, func(ctx context.Context, tx pgx.Tx) error {
-		row, err := oneQuota(ctx, tx, id)
+		row, err := oneLinked(ctx, tx, id)
 		if err != nil {
 			return err
 		}

@@ -178,13 +178,13 @@ func TestFindDestinations(t *testing.T) {
 		found := ""
 		for of := tt.of; ; {
 			of.Limit = 2
-			rows := try(a.FindDestinations(ctx, of))(t)
-			if len(rows) == 0 {
-				break
-			}
+			rows, next, err := a.FindDestinations(ctx, of)
+			must(t, err)
 			for i := range rows {
 				found += " " + rows[i].ID
-				of.After, of.AfterState = rows[i].ID, rows[i].State
+			}
+			if of.After = next; next == "" {
+				break
 			}
 		}
 		if strings.TrimSpace(found) != tt.want {

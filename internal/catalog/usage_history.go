@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/notation"
@@ -43,7 +45,7 @@ func (a *Admin) UsageHistory(ctx context.Context, quota string, from, to time.Ti
 	case to.Sub(from)/step >= maxSteps:
 		return nil, invalid("step %s is too short for %s; at most %d steps fit", notation.FormatSpan(step), notation.FormatSpan(to.Sub(from)), maxSteps)
 	}
-	row, err := a.GetQuota(ctx, quota)
+	row, err := read(ctx, a.database, "", func(ctx context.Context, pool *pgxpool.Pool) (linkedQuota, error) { return oneLinked(ctx, pool, quota) })
 	if err != nil {
 		return nil, err
 	}

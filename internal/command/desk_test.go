@@ -199,9 +199,9 @@ func (d *desk) take(quota string, units int64) (granted int64) {
 	d.t.Helper()
 	admin := try(catalog.NewAdmin(d.dsn))(d.t)
 	defer admin.Close()
-	row := try(admin.GetQuota(d.t.Context(), quota))(d.t)
+	q := try(admin.Snapshot(d.t.Context()))(d.t).Quotas[quota]
 	reply, err := d.engine().Take(d.t.Context(), []delivery.Ask{{
-		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{&row.Quota}},
+		Campaign: &delivery.Campaign{ID: "c", Revision: 1, Rate: delivery.PerSecond(1000), PriorityWeight: 1, Quotas: []*delivery.Quota{q}},
 		Want:     units, Horizon: 1_000_000, Quantum: 100_000, LateTolerance: 100_000,
 	}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/delivery"
@@ -66,8 +67,8 @@ func (c *cli) listQuotas(ctx context.Context) error {
 }
 
 // settingsOf returns what is set of a quota.
-func settingsOf(q *view.Quota) *view.QuotaSettings {
-	s := &view.QuotaSettings{
+func settingsOf(q *view.Quota) *catalog.QuotaRow {
+	s := &catalog.QuotaRow{
 		ID: q.ID, OnStoreFailure: q.OnStoreFailure, Mode: q.Mode, Spend: q.Spend, Rollout: q.Rollout, Unit: q.Unit, Keying: q.Keying, Shard: q.Shard,
 		CampaignIDs: q.Campaigns, UpdatedAt: q.UpdatedAt,
 	}
@@ -99,7 +100,7 @@ func spellMode(q *view.Quota) string {
 }
 
 // printQuota prints what is set of a quota.
-func printQuota(p *printer, q *view.QuotaSettings) {
+func printQuota(p *printer, q *catalog.QuotaRow) {
 	p.line("id\t%s", q.ID)
 	p.line("windows\t%s", cmp.Or(strings.Join(q.Windows, ","), "-"))
 	p.line("on store failure\t%s", q.OnStoreFailure)

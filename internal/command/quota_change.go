@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pacer/pacer/internal/catalog"
 	"github.com/pacer/pacer/internal/config"
 	"github.com/pacer/pacer/internal/console/view"
 	"github.com/pacer/pacer/internal/limits/model"
@@ -66,7 +67,7 @@ func (c *cli) changeQuota(ctx context.Context, id string, change view.Values) er
 	if len(change) == 0 {
 		return config.Usagef("quota set %s: nothing to set; give its windows, such as --window 300/1m --window 15750/1h", id)
 	}
-	var s view.QuotaSettings
+	var s catalog.QuotaRow
 	err := c.call(ctx, http.MethodPatch, quotaPath(id), nil, change, &s)
 	if refusedAs(err, "not-found") {
 		change["id"] = id

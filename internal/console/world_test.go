@@ -405,11 +405,8 @@ func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, er
 		return row, view.Fault(catalog.ErrNotFound, "quota %s does not exist", id)
 	}
 	return catalog.QuotaRow{
-		Quota: delivery.Quota{
-			ID: id, Revision: 7, Windows: []delivery.Window{{Span: time.Hour, Limit: 1000, Algorithm: delivery.AlgorithmSliding}},
-			Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Unit: "units",
-		},
-		Campaigns: []string{"spring"},
+		ID: id, Revision: 7, Windows: []string{"1000/1h"}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units", Campaigns: 1,
+		CampaignIDs: []string{"spring"},
 	}, w.fail
 }
 
@@ -422,7 +419,7 @@ func (w *world) WriteQuota(ctx context.Context, id string, c *catalog.QuotaChang
 		return row, err
 	}
 	w.note(ctx, "quota %s %s", id, said(*c))
-	row.Revision = 8
+	row.Revision, row.Windows, row.CampaignIDs = 8, []string{}, []string{}
 	return row, nil
 }
 
@@ -463,7 +460,7 @@ func (w *world) adjust(ctx context.Context, id string, a view.Adjustment) (view.
 	return view.Adjusted{Quota: id, Window: a.Span, Limit: 1000, Before: 5, Used: a.Used}, nil
 }
 
-func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, err error) {
+func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
 	for _, id := range append([]string{"shop-7"}, hostile...) {
 		if row, _ := w.GetDestination(ctx, id); of.Sink == "" || of.Sink == row.Sink {
 			list = append(list, row)
@@ -473,8 +470,9 @@ func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf)
 		for len(list) < of.Limit {
 			list = append(list, list[0])
 		}
+		next = "disabled:shop-7"
 	}
-	return list, w.fail
+	return list, next, w.fail
 }
 
 func (w *world) GetDestination(_ context.Context, id string) (row catalog.DestinationRow, err error) {

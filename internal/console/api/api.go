@@ -31,7 +31,7 @@ const Prefix = "/api/v1"
 const documentVersion = "1.0.0"
 
 // schemaNames are the names of types in the document that differ from those in the code.
-var schemaNames = map[string]string{"CampaignRow": "Settings", "CampaignProgress": "Progress", "DestinationRow": "Destination", "ReplayReport": "Outcome"}
+var schemaNames = map[string]string{"CampaignRow": "Settings", "QuotaRow": "QuotaSettings", "CampaignProgress": "Progress", "DestinationRow": "Destination", "ReplayReport": "Outcome"}
 
 type server struct {
 	watcher *view.Watcher

@@ -27,7 +27,7 @@ func (s *server) registerDestinations(api huma.API) {
 
 type destinationsIn struct {
 	Chosen
-	view.DestinationsOf
+	catalog.DestinationsOf
 }
 
 type destinationsOut struct {

@@ -94,7 +94,7 @@ type putQuotaIn struct {
 	}
 }
 
-func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changed[view.QuotaSettings], error) {
+func (s *server) putQuota(ctx context.Context, in *putQuotaIn) (*changed[catalog.QuotaRow], error) {
 	view.FillDefaults(view.QuotaForm, view.NewQuota(), &in.Body.QuotaChange)
 	return replaced(ctx, s, "quota", in.ID, in.IfMatch, in.IfNoneMatch, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }

@@ -75,7 +75,7 @@ type createQuotaIn struct {
 	}
 }
 
-func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changed[view.QuotaSettings], error) {
+func (s *server) createQuota(ctx context.Context, in *createQuotaIn) (*changed[catalog.QuotaRow], error) {
 	return created(ctx, s, "quota", in.Body.ID, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }
 
@@ -88,7 +88,7 @@ type editQuotaIn struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changed[view.QuotaSettings], error) {
+func (s *server) editQuota(ctx context.Context, in *editQuotaIn) (*changed[catalog.QuotaRow], error) {
 	return edited(ctx, s, "quota", "windows", in.ID, in.IfMatch, in.Body.Reason, &in.Body.QuotaChange, s.sources().WriteQuota)
 }
 

@@ -17,24 +17,25 @@ import (
 func fillDestinations(ctx context.Context, s *Site, query url.Values, c *content) {
 	c.Title = "Destinations"
 	of := view.DestinationsQuery(query)
-	first := of
-	first.After = ""
 	data := struct {
-		Of, First view.DestinationsOf
-		States    []string
-		Filters   []formField
-		List      []catalog.DestinationRow
-		Next      string // query of the next page; "" on the last
-		Fault     string
-	}{Of: of, First: first, States: view.DestinationStates, Filters: filters(c.State, map[string]string{"sink": of.Sink})}
+		Of          catalog.DestinationsOf
+		States      []string
+		Filters     []formField
+		List        []catalog.DestinationRow
+		First, Next string // queries of pages; "" behind the last
+		Fault       string
+	}{Of: of, First: destinationsQuery(of, ""), States: view.DestinationStates, Filters: filters(c.State, map[string]string{"sink": of.Sink})}
 	if list, next, err := s.watcher.Sources().Destinations(ctx, of); err != nil {
 		data.Fault = "Destinations are not known: " + view.Line(err)
 	} else if data.List = list; next != "" {
-		following := of
-		following.After = next
-		data.Next = following.Query()
+		data.Next = destinationsQuery(of, next)
 	}
 	c.Data = data
+}
+
+// destinationsQuery formats a selection as the query of a URL, of the page that begins after a place.
+func destinationsQuery(of catalog.DestinationsOf, after string) string {
+	return view.Query(map[string]string{"q": of.Text, "state": of.State, "sink": of.Sink, "after": after})
 }
 
 func fillDestination(ctx context.Context, s *Site, query url.Values, c *content) {

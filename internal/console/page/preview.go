@@ -29,7 +29,7 @@ type previewRow struct {
 }
 
 // previewOf compares the windows that a quota would have with those that it has, and with the demand of its campaigns.
-func previewOf(state *view.State, now *view.QuotaSettings, change *catalog.QuotaChange) (*preview, error) {
+func previewOf(state *view.State, now *catalog.QuotaRow, change *catalog.QuotaChange) (*preview, error) {
 	windows, err := notation.ParseWindows(strings.Join(*cmp.Or(change.Windows, &now.Windows), ","))
 	if err != nil {
 		return nil, view.Fault(catalog.ErrInvalid, "windows: %s", err)

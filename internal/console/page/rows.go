@@ -34,15 +34,15 @@ var campaigns = &rows[catalog.CampaignRow, catalog.CampaignChange]{
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Campaign: id} },
 }
 
-var quotas = &rows[view.QuotaSettings, catalog.QuotaChange]{
+var quotas = &rows[catalog.QuotaRow, catalog.QuotaChange]{
 	name: "quota", prefix: "quota-", title: "quota ", done: "quota", fields: view.QuotaForm, begin: view.NewQuota,
-	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*view.QuotaSettings).Seen,
+	read: (*view.Sources).Quota, write: (*view.Sources).WriteQuota, revision: (*catalog.QuotaRow).Seen,
 	remove: func(ctx context.Context, c view.Catalog, form url.Values, at *int64) error {
 		_, err := c.DeleteQuota(ctx, form.Get("id"), form.Get("unlink") == "yes", at)
 		return err
 	},
 	changes: func(id string) catalog.ChangesOf { return catalog.ChangesOf{Quota: id} },
-	preview: func(ctx context.Context, s *Site, now *view.QuotaSettings, change *catalog.QuotaChange) (*preview, error) {
+	preview: func(ctx context.Context, s *Site, now *catalog.QuotaRow, change *catalog.QuotaChange) (*preview, error) {
 		return previewOf(s.watcher.Look(ctx), now, change)
 	},
 }

@@ -31,7 +31,7 @@ func TestEveryPageTakesARole(t *testing.T) {
 func TestPreviewOfAnotherUnit(t *testing.T) {
 	state := &view.State{Quotas: []*view.Quota{{ID: "provider", Unit: "units"}}, Campaigns: []*view.Campaign{{ID: "spring", Quotas: []string{"provider"}, Allowed: 9}}}
 	for unit, tightest := range map[string]string{"": "1m", "units": "1m", "bytes": ""} {
-		now, change := &view.QuotaSettings{ID: "provider", Unit: "units", Windows: []string{"300/1m"}}, &catalog.QuotaChange{}
+		now, change := &catalog.QuotaRow{ID: "provider", Unit: "units", Windows: []string{"300/1m"}}, &catalog.QuotaChange{}
 		if unit != "" {
 			change.Unit = &unit
 		}

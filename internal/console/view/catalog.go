@@ -12,7 +12,6 @@ import (
 	"github.com/pacer/pacer/internal/console/auth"
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/hold"
-	"github.com/pacer/pacer/internal/notation"
 	sinkhttp "github.com/pacer/pacer/internal/sink/http"
 )
 
@@ -31,7 +30,7 @@ type Catalog interface {
 	SetKey(ctx context.Context, quota, value string, change catalog.KeyChange) error
 	AdjustQuota(ctx context.Context, id string, span time.Duration, adjust func(q *delivery.Quota, window int) (before, after, minute int64, err error)) (catalog.QuotaRow, error)
 	DeleteQuota(ctx context.Context, id string, unlink bool, revision *int64) (catalog.QuotaRow, error)
-	FindDestinations(ctx context.Context, of catalog.DestinationsOf) ([]catalog.DestinationRow, error)
+	FindDestinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, next string, err error)
 	GetDestination(ctx context.Context, id string) (catalog.DestinationRow, error)
 	WriteDestination(ctx context.Context, id string, change *catalog.DestinationChange, on catalog.Precondition) (catalog.DestinationRow, error)
 	DisableDestination(ctx context.Context, id string, disable bool) (catalog.DestinationRow, error)
@@ -108,11 +107,12 @@ func (c *Campaign) foreseen(p *catalog.CampaignProgress) *catalog.CampaignProgre
 }
 
 // Quota returns what people set of a quota, as the database has it.
-func (s *Sources) Quota(ctx context.Context, id string) (*QuotaSettings, error) {
+func (s *Sources) Quota(ctx context.Context, id string) (*catalog.QuotaRow, error) {
 	if s.Catalog == nil {
 		return nil, errNoDatabase
 	}
-	return quotaSettingsOf(s.Catalog.GetQuota(ctx, id))
+	row, err := s.Catalog.GetQuota(ctx, id)
+	return &row, err
 }
 
 // Usage returns what was used of a quota.
@@ -124,51 +124,21 @@ func (s *Sources) Usage(ctx context.Context, quota string, from, to time.Time, s
 }
 
 // WriteQuota changes a quota, or creates it, and returns what it is then.
-func (s *Sources) WriteQuota(ctx context.Context, id string, change *catalog.QuotaChange, on catalog.Precondition) (*QuotaSettings, error) {
-	return quotaSettingsOf(s.Catalog.WriteQuota(ctx, id, change, on))
+func (s *Sources) WriteQuota(ctx context.Context, id string, change *catalog.QuotaChange, on catalog.Precondition) (*catalog.QuotaRow, error) {
+	row, err := s.Catalog.WriteQuota(ctx, id, change, on)
+	return &row, err
 }
 
-func quotaSettingsOf(row catalog.QuotaRow, err error) (*QuotaSettings, error) {
-	if err != nil {
-		return nil, err
-	}
-	s := &QuotaSettings{
-		ID: row.ID, Revision: row.Revision, Windows: []string{}, Mode: row.Mode, Spend: row.Spend, OnStoreFailure: row.OnStoreFailure, Rollout: 100 - row.Exempt,
-		Unit: row.Unit, Keying: keyingOf(&row.Quota), Shard: row.Shard, Campaigns: len(row.Campaigns), CampaignIDs: append([]string{}, row.Campaigns[:min(len(row.Campaigns), MaxListed)]...),
-		UpdatedAt: &row.UpdatedAt,
-	}
-	for _, w := range row.Windows {
-		s.Windows = append(s.Windows, notation.FormatWindow(w))
-	}
-	return s, nil
-}
-
-// Destinations returns a page of destinations: the disabled ones first, then those that fail, each in the order of their ids. There may
-// be a million of them. It reads one row more than the page has, to find out whether there is another page.
-func (s *Sources) Destinations(ctx context.Context, of DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
+// Destinations returns a page of destinations as those who ask may see them, and where the next one begins; "" if there is none.
+func (s *Sources) Destinations(ctx context.Context, of catalog.DestinationsOf) (list []catalog.DestinationRow, next string, err error) {
 	if s.Catalog == nil {
 		return nil, "", errNoDatabase
 	}
-	found := catalog.DestinationsOf{Text: of.Text, State: of.State, Sink: of.Sink, Limit: of.Limit + 1}
-	if of.After != "" {
-		// The list is sorted by state and id, so a page begins after a state and an id.
-		var ok bool
-		if found.AfterState, found.After, ok = strings.Cut(of.After, ":"); !ok || found.After == "" {
-			return nil, "", Fault(catalog.ErrInvalid, "after: it must be what next of the page before says")
-		}
-	}
-	if list, err = s.Catalog.FindDestinations(ctx, found); err != nil {
-		return nil, "", err
-	}
-	if len(list) > of.Limit {
-		list = list[:of.Limit]
-		last := &list[len(list)-1]
-		next = last.State + ":" + last.ID
-	}
+	list, next, err = s.Catalog.FindDestinations(ctx, of)
 	for i := range list {
 		s.hideSecrets(ctx, &list[i])
 	}
-	return list, next, nil
+	return list, next, err
 }
 
 // Destination returns one destination, as the database has it.

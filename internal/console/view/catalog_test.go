@@ -153,13 +153,13 @@ func destinationsByRole(ctx context.Context, t *testing.T, c *Sources, admin *ca
 			strings.Contains(shown, "hidden") != (role == auth.Admin) || !strings.Contains(shown, "https://shop.example/hook") || !strings.Contains(shown, "X-Tenant") {
 			t.Errorf("to %s the change is shown as %s, %v", role, shown, err)
 		}
-		list, next, err := c.Destinations(ctx, DestinationsOf{Limit: 1})
+		list, next, err := c.Destinations(ctx, catalog.DestinationsOf{Limit: 1})
 		if err != nil || len(list) != 1 || next != "" || list[0].URL != "https://shop.example/hook" || !list[0].Query ||
 			(list[0].Headers["X-Tenant"] == "hidden") != (role == auth.Admin) {
 			t.Errorf("to %s the destination is %+v, %q, %v", role, list, next, err)
 		}
 	}
-	_, _, err := c.Destinations(ctx, DestinationsOf{Limit: 1, After: "elsewhere"})
+	_, _, err := c.Destinations(ctx, catalog.DestinationsOf{Limit: 1, After: "elsewhere"})
 	refused(t, "a page after nothing", err, catalog.ErrInvalid)
 	if off, err := c.DisableDestination(ctx, "shop-7", true); err != nil || off.State != "disabled" || off.DisabledReason != "why" {
 		t.Errorf("disabled: %+v, %v", off, err)
@@ -234,7 +234,7 @@ func createdByForm(ctx context.Context, t *testing.T, c *Sources) {
 func quotasByForm(ctx context.Context, t *testing.T, c *Sources, by catalog.Actor) {
 	t.Helper()
 	const id = "fresh"
-	write := func(on catalog.Precondition, windows ...string) (*QuotaSettings, error) {
+	write := func(on catalog.Precondition, windows ...string) (*catalog.QuotaRow, error) {
 		return c.WriteQuota(ctx, id, &catalog.QuotaChange{Windows: &windows}, on)
 	}
 	_, err := write(catalog.Precondition{}, "5/1s")

@@ -72,9 +72,6 @@ const (
 // notLoaded is why no campaign is known.
 const notLoaded = "the catalog is not loaded: is PostgreSQL reachable, and migrated?"
 
-// MaxListed bounds the campaigns that are listed with a quota.
-const MaxListed = 1000
-
 // evidence is what a State is computed from.
 type evidence struct {
 	now       time.Time
@@ -234,30 +231,12 @@ func (e *evidence) sent(campaign string) *float64 {
 	return &perSecond
 }
 
-// keyingOf returns how a quota is kept by its key, if it is.
-func keyingOf(q *delivery.Quota) catalog.Keying {
-	if q.Per == "" {
-		return catalog.Keying{}
-	}
-	k := catalog.Keying{Per: q.Per, Keyless: "dead", Count: "attempts"}
-	if q.Pass {
-		k.Keyless = "pass"
-	}
-	if q.Deliveries {
-		k.Count = "deliveries"
-	}
-	if q.MaxWait >= 0 {
-		k.MaxWait = new(catalog.FormatWait(q.MaxWait))
-	}
-	return k
-}
-
 func (s *State) addQuotas(e *evidence) {
 	byQuota := map[string][]string{}
 	count := map[string]int{}
 	for _, c := range s.Campaigns {
 		for _, q := range c.Quotas {
-			if count[q]++; count[q] <= MaxListed {
+			if count[q]++; count[q] <= catalog.MaxListed {
 				byQuota[q] = append(byQuota[q], c.ID)
 			}
 		}
@@ -269,7 +248,7 @@ func (s *State) addQuotas(e *evidence) {
 			OnStoreFailure: cmp.Or(q.OnStoreFailure, delivery.PolicyClosed), Rollout: 100 - q.Exempt, Unit: cmp.Or(q.Unit, "units"), Shard: q.Shard,
 			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
 		}
-		if v.Keying = keyingOf(q); q.Per != "" {
+		if v.Keying = catalog.KeyingOf(q); q.Per != "" {
 			v.Keys = e.fleet.keys(q.ID)
 		}
 		for i, w := range q.Windows {
