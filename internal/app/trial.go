@@ -72,7 +72,7 @@ func (s *Services) testDestination(admin *catalog.Admin) func(ctx context.Contex
 		d.DisabledAt = 0            // to find out whether it may be enabled
 		name, _ := s.sinkOf(cfg, d) // the trial says what is wrong
 		if _, ok := cfg.Sinks[name]; !ok {
-			return nil, view.Fault(catalog.ErrInvalid, "no sink that sends to destination %s is in the configuration of this process", id)
+			return nil, catalog.Fault(catalog.ErrInvalid, "no sink that sends to destination %s is in the configuration of this process", id)
 		}
 		job := &delivery.Job{ID: "test-" + strconv.FormatInt(time.Now().UnixMicro(), 10), Campaign: "test", Weight: 1, Payload: []byte(payload)}
 		job.ContentType, job.Destination = "application/json", id

@@ -49,15 +49,15 @@ func (t table[T]) change(ctx context.Context, a *Admin, id string, change func(c
 	})
 }
 
-// lock locks a row, which must be as it was at a revision, if there is one.
+// lock locks a row, which must be as it was at a revision, if there is one. Daemons add counts of it meanwhile.
 func (t table[T]) lock(ctx context.Context, tx pgx.Tx, id string, at *int64) error {
 	var is int64
-	err := tx.QueryRow(ctx, fmt.Sprintf(`SELECT %s FROM pacer.%ss WHERE id = $1 FOR UPDATE`, t.revision, t.kind), id).Scan(&is)
+	err := tx.QueryRow(ctx, fmt.Sprintf(`SELECT %s FROM pacer.%ss WHERE id = $1 FOR NO KEY UPDATE`, t.revision, t.kind), id).Scan(&is)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return t.unknown(id)
 	case err == nil && at != nil && *at != is:
-		return inLine(fmt.Sprintf("%s %s was changed meanwhile: its revision is %d, not %d; look at it again", t.kind, id, is, *at), ErrStale)
+		return Fault(ErrStale, "%s %s was changed meanwhile: its revision is %d, not %d; look at it again", t.kind, id, is, *at)
 	}
 	return err
 }

@@ -314,10 +314,13 @@ func (e *lineError) Unwrap() []error { return e.chain }
 // inLine returns an error of one line.
 func inLine(line string, chain ...error) error { return &lineError{line, chain} }
 
-// invalid returns an ErrInvalid of one line.
-func invalid(format string, args ...any) error {
-	return inLine(fmt.Sprintf(format, args...), ErrInvalid)
+// Fault returns an error of one line, of a kind.
+func Fault(kind error, format string, args ...any) error {
+	return inLine(fmt.Sprintf(format, args...), kind)
 }
+
+// invalid returns an ErrInvalid of one line.
+func invalid(format string, args ...any) error { return Fault(ErrInvalid, format, args...) }
 
 // explain converts an error of the driver to one line that says what to do. Other errors are returned as they are.
 func explain(err error) error {

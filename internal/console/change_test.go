@@ -360,7 +360,7 @@ func (d doubtful) WriteCampaign(context.Context, string, *catalog.CampaignChange
 }
 
 func (d doubtful) WriteQuota(context.Context, string, *catalog.QuotaChange, catalog.Precondition) (row catalog.QuotaRow, err error) {
-	return row, view.Fault(catalog.ErrNotFound, "quota nothing does not exist")
+	return row, catalog.Fault(catalog.ErrNotFound, "quota nothing does not exist")
 }
 
 // TestWhatIsSaidOfAFailure: a change that may have been made is not said to have not been made, and what is not there is not said to be there.

@@ -97,9 +97,9 @@ func (w *world) UsageHistory(_ context.Context, quota string, from, to time.Time
 	known := w.snapshot.Quotas[quota]
 	switch {
 	case known == nil:
-		return nil, view.Fault(catalog.ErrNotFound, "quota %s does not exist", quota)
+		return nil, catalog.Fault(catalog.ErrNotFound, "quota %s does not exist", quota)
 	case step < time.Minute || to.Sub(from)/step >= 10_000:
-		return nil, view.Fault(catalog.ErrInvalid, "step is too short")
+		return nil, catalog.Fault(catalog.ErrInvalid, "step is too short")
 	}
 	begin := from.Truncate(step)
 	for i := range min(int64(to.Sub(from)/step), 10) {
@@ -129,7 +129,7 @@ func (w *world) Changes(_ context.Context, of catalog.ChangesOf) (list []catalog
 
 func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, error) {
 	if f.After == "elsewhere" {
-		return view.Letters{}, view.Fault(catalog.ErrInvalid, "after: this is no place")
+		return view.Letters{}, catalog.Fault(catalog.ErrInvalid, "after: this is no place")
 	}
 	if w.look != nil {
 		w.look()
@@ -146,7 +146,7 @@ func (w *world) letters(_ context.Context, f view.LetterFilter) (view.Letters, e
 
 func (w *world) letter(_ context.Context, at deadletter.Place) (*view.WholeLetter, error) {
 	if at != (deadletter.Place{Partition: 3, Offset: 17}) {
-		return nil, view.Fault(catalog.ErrNotFound, "There is no such letter")
+		return nil, catalog.Fault(catalog.ErrNotFound, "There is no such letter")
 	}
 	text := hostile[0]
 	return &view.WholeLetter{
@@ -249,7 +249,7 @@ func (w *world) closed(context.Context) (map[string][]delivery.Gate, error) {
 
 func (w *world) open(ctx context.Context, sink, destination string) (bool, error) {
 	if sink == "nowhere" {
-		return false, view.Fault(catalog.ErrNotFound, "there is no sink %s", sink)
+		return false, catalog.Fault(catalog.ErrNotFound, "there is no sink %s", sink)
 	}
 	w.note(ctx, "sink %s %s open", sink, destination)
 	return destination != "open", w.fail
@@ -300,7 +300,7 @@ func said(change any) string {
 
 func stale(what, id string, revision *int64) error {
 	if revision != nil && *revision != 7 {
-		return view.Fault(catalog.ErrStale, "%s %s was changed meanwhile", what, id)
+		return catalog.Fault(catalog.ErrStale, "%s %s was changed meanwhile", what, id)
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func stale(what, id string, revision *int64) error {
 func (w *world) GetCampaign(_ context.Context, id string) (row catalog.CampaignRow, err error) {
 	c := w.snapshot.Campaigns[id]
 	if c == nil {
-		return row, view.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
+		return row, catalog.Fault(catalog.ErrNotFound, "campaign %s does not exist", id)
 	}
 	row = catalog.CampaignRow{
 		ID: id, Revision: 7, Status: c.Status, Rate: cmp.Or(w.rate, "100"), Progress: &catalog.CampaignProgress{}, TimeZone: "UTC", PriorityWeight: 1, Note: "ask Anna", Quotas: append([]string{}, w.quotas...),
@@ -323,12 +323,12 @@ func (w *world) WriteCampaign(ctx context.Context, id string, c *catalog.Campaig
 	row, err = w.GetCampaign(ctx, id)
 	for name, text := range map[string]*string{"starts_at": c.StartsAt, "ends_at": c.EndsAt, "finish_by": c.FinishBy} {
 		if text != nil && *text == "soon" {
-			return row, view.Fault(catalog.ErrInvalid, "%s: soon is no time", name)
+			return row, catalog.Fault(catalog.ErrInvalid, "%s: soon is no time", name)
 		}
 	}
 	switch {
 	case on.New && err == nil:
-		return row, view.Fault(catalog.ErrExists, "campaign %s exists already", id)
+		return row, catalog.Fault(catalog.ErrExists, "campaign %s exists already", id)
 	case on.New:
 		return w.changed(ctx, catalog.CampaignRow{Rate: "100", Quotas: []string{}}, nil, "new "+id+" "+said(*c))
 	}
@@ -338,11 +338,11 @@ func (w *world) WriteCampaign(ctx context.Context, id string, c *catalog.Campaig
 func (w *world) SetStatus(ctx context.Context, id string, status delivery.Status, until string, at *int64) (catalog.CampaignRow, error) {
 	row, err := w.GetCampaign(ctx, id)
 	if err = cmp.Or(err, stale("campaign", id, at)); err == nil && row.Status == delivery.StatusCancelled {
-		err = view.Fault(catalog.ErrOver, "campaign %s is over", id)
+		err = catalog.Fault(catalog.ErrOver, "campaign %s is over", id)
 	}
 	what := fmt.Sprintf("%s %s", id, status)
 	if _, wrong := notation.ParseUntil(until, time.Now()); until != "" && wrong != nil {
-		return row, view.Fault(catalog.ErrInvalid, "until: %s", wrong)
+		return row, catalog.Fault(catalog.ErrInvalid, "until: %s", wrong)
 	} else if until != "" {
 		what += " until " + until
 	}
@@ -394,7 +394,7 @@ func (w *world) DeleteCampaign(ctx context.Context, id string, revision *int64) 
 		return row, err
 	}
 	if id == "paused" {
-		return row, view.Fault(catalog.ErrInvalid, "campaign %s is not over", id)
+		return row, catalog.Fault(catalog.ErrInvalid, "campaign %s is not over", id)
 	}
 	w.note(ctx, "no campaign %s", id)
 	return row, nil
@@ -402,7 +402,7 @@ func (w *world) DeleteCampaign(ctx context.Context, id string, revision *int64) 
 
 func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, err error) {
 	if w.snapshot.Quotas[id] == nil {
-		return row, view.Fault(catalog.ErrNotFound, "quota %s does not exist", id)
+		return row, catalog.Fault(catalog.ErrNotFound, "quota %s does not exist", id)
 	}
 	return catalog.QuotaRow{
 		ID: id, Revision: 7, Windows: []string{"1000/1h"}, Mode: "strict", Spend: "greedy", OnStoreFailure: "closed", Rollout: 100, Unit: "units", Campaigns: 1,
@@ -413,7 +413,7 @@ func (w *world) GetQuota(_ context.Context, id string) (row catalog.QuotaRow, er
 func (w *world) WriteQuota(ctx context.Context, id string, c *catalog.QuotaChange, on catalog.Precondition) (row catalog.QuotaRow, err error) {
 	row, err = w.GetQuota(ctx, id)
 	if on.New && err == nil {
-		return row, view.Fault(catalog.ErrExists, "quota %s exists already", id)
+		return row, catalog.Fault(catalog.ErrExists, "quota %s exists already", id)
 	}
 	if err = cmp.Or(err, stale("quota", id, on.At)); err != nil && !on.New {
 		return row, err
@@ -477,7 +477,7 @@ func (w *world) FindDestinations(ctx context.Context, of catalog.DestinationsOf)
 
 func (w *world) GetDestination(_ context.Context, id string) (row catalog.DestinationRow, err error) {
 	if id != "shop-7" && !slices.Contains(hostile, id) {
-		return row, view.Fault(catalog.ErrNotFound, "There is no destination %s", id)
+		return row, catalog.Fault(catalog.ErrNotFound, "There is no destination %s", id)
 	}
 	since := time.Now().Add(-time.Hour)
 	row = catalog.DestinationRow{ID: id, State: "enabled", URL: "https://10.0.0.1/", Headers: map[string]string{}, Secrets: []string{}, Revision: 7, Progress: catalog.DestinationProgress{Outcomes: catalog.Outcomes{Delivered: 98765, Dead: 30, Expired: 4, Rejected: 200}, Waiting: 1234}, CreatedAt: since, UpdatedAt: since}
@@ -506,7 +506,7 @@ func (w *world) WriteDestination(ctx context.Context, id string, c *catalog.Dest
 	row, err = w.GetDestination(ctx, id)
 	switch {
 	case on.New && err == nil:
-		return row, view.Fault(catalog.ErrExists, "destination %s exists already", id)
+		return row, catalog.Fault(catalog.ErrExists, "destination %s exists already", id)
 	case on.New:
 		return w.endpoint(ctx, catalog.DestinationRow{ID: id, State: "enabled", Headers: map[string]string{}, Secrets: []string{}}, nil, said(*c))
 	}
@@ -563,7 +563,7 @@ type oneRow struct {
 	mode string
 }
 
-var errLost = view.Fault(catalog.ErrUnreachable, "the database cannot be reached")
+var errLost = catalog.Fault(catalog.ErrUnreachable, "the database cannot be reached")
 
 func (o *oneRow) GetCampaign(context.Context, string) (row catalog.CampaignRow, err error) {
 	if o.mode == refusesAll {
@@ -578,13 +578,13 @@ func (o *oneRow) WriteCampaign(_ context.Context, id string, c *catalog.Campaign
 	case mode == refusesAll:
 		return row, errLost
 	case on.At != nil && *on.At != o.row.Revision:
-		return row, view.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
+		return row, catalog.Fault(catalog.ErrStale, "campaign %s was changed meanwhile", id)
 	}
 	if mode != losesAsk {
 		o.apply(c)
 	}
 	if mode != commits {
-		return row, view.Fault(catalog.ErrInDoubt, "the commit was lost, and it may have been made")
+		return row, catalog.Fault(catalog.ErrInDoubt, "the commit was lost, and it may have been made")
 	}
 	return o.row, nil
 }

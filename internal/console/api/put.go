@@ -56,7 +56,7 @@ func replaced[S, E any, R row[S]](ctx context.Context, s *server, kind, id, matc
 	out, err := write(ctx, s, kind, id, reason, func(ctx context.Context) (R, error) {
 		row, err := do(ctx, id, edit, on)
 		if on.New && errors.Is(err, catalog.ErrExists) || !on.New && errors.Is(err, catalog.ErrNotFound) {
-			err = view.Fault(catalog.ErrStale, "%s", view.Line(err))
+			err = catalog.Fault(catalog.ErrStale, "%s", view.Line(err))
 		}
 		return row, err
 	})

@@ -136,7 +136,7 @@ func (s *Site) act(w http.ResponseWriter, r *http.Request, a action) {
 	switch {
 	case err != nil:
 	case s.watcher.Sources().Catalog == nil && !a.beside:
-		err = view.Fault(catalog.ErrForbidden, noDatabase)
+		err = catalog.Fault(catalog.ErrForbidden, noDatabase)
 	default:
 		next, again, err = a.do(acting, s, r.PostForm)
 	}
@@ -177,7 +177,7 @@ func setStatus(status delivery.Status, what string) func(context.Context, *Site,
 func revisionOf(form url.Values) (*int64, error) {
 	revision, err := strconv.ParseInt(form.Get("revision"), 10, 64)
 	if err != nil {
-		return nil, view.Fault(catalog.ErrInvalid, "The form has no revision.")
+		return nil, catalog.Fault(catalog.ErrInvalid, "The form has no revision.")
 	}
 	return &revision, nil
 }
@@ -185,7 +185,7 @@ func revisionOf(form url.Values) (*int64, error) {
 func cancel(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	id := form.Get("id")
 	if form.Get("typed") != id {
-		return "", nil, view.Fault(catalog.ErrInvalid, "typed: this is not the id of the campaign; nothing was cancelled.")
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "typed: this is not the id of the campaign; nothing was cancelled.")
 	}
 	at, err := revisionOf(form)
 	if err == nil {
@@ -204,7 +204,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 	if text := strings.TrimSuffix(strings.TrimSpace(form.Get("rate")), "%"); change.Action == "percent" {
 		change.Rate = ""
 		if change.Percent, err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
-			return "", nil, view.Fault(catalog.ErrInvalid, "rate: %q is not a number of percent.", notation.Shorten(text))
+			return "", nil, catalog.Fault(catalog.ErrInvalid, "rate: %q is not a number of percent.", notation.Shorten(text))
 		}
 	}
 	err = s.many(ctx, ids, change)
@@ -218,7 +218,7 @@ func bulk(ctx context.Context, s *Site, form url.Values) (string, *retry, error)
 func (s *Site) expected(ctx context.Context, by view.CampaignFilter, form url.Values) ([]string, error) {
 	expect, err := strconv.Atoi(form.Get("expect"))
 	if err != nil {
-		return nil, view.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
+		return nil, catalog.Fault(catalog.ErrInvalid, "The form does not say how many campaigns it is about.")
 	}
 	return s.watcher.Fresh(ctx).All(by, expect)
 }
@@ -229,7 +229,7 @@ func (s *Site) many(ctx context.Context, ids []string, change catalog.BulkChange
 	if err != nil && n > 0 {
 		s.log.Info("the console has done a part of what a form asks", "action", change.Action, "matched", len(ids), "changed", n,
 			"by", auth.Of(ctx).Actor(), "request", auth.Of(ctx).Request)
-		err = view.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), view.Line(err))
+		err = catalog.Fault(err, "%d of %d campaigns were changed, then: %s", n, len(ids), view.Line(err))
 	}
 	return err
 }

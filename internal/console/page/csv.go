@@ -103,7 +103,7 @@ func usageLines(ctx context.Context, s *Site, query url.Values, write writer) er
 	state := s.watcher.Fresh(ctx)
 	q := state.Quota(query.Get("id"))
 	if q == nil {
-		missing := view.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
+		missing := catalog.Fault(catalog.ErrNotFound, "There is no quota %s.", notation.Shorten(query.Get("id")))
 		return cmp.Or(state.Missing(view.CampaignFilter{}), missing)
 	}
 	span := oneOf(query.Get("last"), spans)

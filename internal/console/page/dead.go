@@ -71,7 +71,7 @@ func typedTime(name, text string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, view.Fault(catalog.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
+	return time.Time{}, catalog.Fault(catalog.ErrInvalid, "%s: %q is not a time such as 2026-11-30 09:00", name, notation.Shorten(text))
 }
 
 // filter is the search as sources take it.
@@ -84,7 +84,7 @@ func (s *search) filter() (f view.LetterFilter, err error) {
 		f.Until, err = typedTime("until", s.Until)
 	}
 	if err == nil && !f.Until.IsZero() && !f.Since.Before(f.Until) {
-		err = view.Fault(catalog.ErrInvalid, "since: must lie before until")
+		err = catalog.Fault(catalog.ErrInvalid, "since: must lie before until")
 	}
 	return f, err
 }

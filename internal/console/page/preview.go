@@ -32,7 +32,7 @@ type previewRow struct {
 func previewOf(state *view.State, now *catalog.QuotaRow, change *catalog.QuotaChange) (*preview, error) {
 	windows, err := notation.ParseWindows(strings.Join(*cmp.Or(change.Windows, &now.Windows), ","))
 	if err != nil {
-		return nil, view.Fault(catalog.ErrInvalid, "windows: %s", err)
+		return nil, catalog.Fault(catalog.ErrInvalid, "windows: %s", err)
 	}
 	p := &preview{}
 	var before []view.Window

@@ -23,7 +23,7 @@ func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	id := form.Get("id")
 	used, err := strconv.ParseInt(strings.TrimSpace(form.Get("used")), 10, 64)
 	if err != nil {
-		return "", nil, view.Fault(catalog.ErrInvalid, "used: %q is not a whole number.", notation.Shorten(form.Get("used")))
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "used: %q is not a whole number.", notation.Shorten(form.Get("used")))
 	}
 	_, err = s.watcher.Sources().Adjust(ctx, id, view.Adjustment{Span: form.Get("span"), Used: used, Lower: form.Get("lower") == "yes"})
 	return quotas.page(id, "adjusted"), nil, err
@@ -33,7 +33,7 @@ func adjustQuota(ctx context.Context, s *Site, form url.Values) (string, *retry,
 func holdKey(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	until, err := notation.ParseUntil(cmp.Or(strings.TrimSpace(form.Get("until")), "1d"), time.Now())
 	if err != nil {
-		return "", nil, view.Fault(catalog.ErrInvalid, "until: %s", err)
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "until: %s", err)
 	}
 	return setKey(ctx, s, form, until, "held")
 }

@@ -64,7 +64,7 @@ func splitRate(rate string) (units, per string) {
 func (s *Site) meaning(ctx context.Context, now *catalog.CampaignRow, to, reason string) (*newRate, error) {
 	m := &newRate{ID: now.ID, Was: now.Rate, Rate: to, Reason: reason, Revision: now.Revision, Note: now.Note}
 	if _, _, err := notation.ParseRate(to); err != nil {
-		return m, view.Fault(catalog.ErrInvalid, "%s", err)
+		return m, catalog.Fault(catalog.ErrInvalid, "%s", err)
 	}
 	was, is := rateOf(now.Rate), rateOf(to)
 	switch {

@@ -70,30 +70,30 @@ func startReplay(ctx context.Context, s *Site, form url.Values) (string, *retry,
 	if o.Limit = limit; o.DropExpiry {
 		expired, err := strconv.Atoi(form.Get("expired"))
 		if err != nil || expired < 0 {
-			return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say how many letters have expired.")
+			return "", nil, catalog.Fault(catalog.ErrInvalid, "The form does not say how many letters have expired.")
 		}
 		o.Limit = min(limit+min(expired, replay.MaxLetters), replay.MaxLetters)
 	}
 	if err != nil || o.Until.IsZero() || noLimit != nil || o.Limit < 1 || o.Limit > replay.MaxLetters {
-		return "", nil, view.Fault(catalog.ErrInvalid, "The form does not say which letters it is about.")
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "The form does not say which letters it is about.")
 	}
 	rate := strings.TrimSpace(form.Get("rate"))
 	if o.Rate, err = view.ParseRate(rate); err != nil || o.Rate.Zero() {
-		return "", nil, view.Fault(catalog.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(rate))
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "%q is not a rate above 0, such as 100 or 150/m.", notation.Shorten(rate))
 	}
 	if err := view.CheckReason("why", form.Get("why")); err != nil {
 		return "", nil, err
 	}
 	_, err = s.watcher.Sources().Replays.Start(auth.Of(ctx).Actor(), form.Get("why"), rate, o)
 	if errors.Is(err, replay.ErrBusy) {
-		err = view.Fault(catalog.ErrStale, "%s.", err)
+		err = catalog.Fault(catalog.ErrStale, "%s.", err)
 	}
 	return "replays?done=replay", nil, err
 }
 
 func stopReplay(_ context.Context, s *Site, form url.Values) (string, *retry, error) {
 	if !s.watcher.Sources().Replays.Stop(form.Get("id")) {
-		return "", nil, view.Fault(catalog.ErrNotFound, "No such replay is running.")
+		return "", nil, catalog.Fault(catalog.ErrNotFound, "No such replay is running.")
 	}
 	return "replays?done=stop", nil, nil
 }

@@ -146,7 +146,7 @@ func (r *rows[S, E]) edit(ctx context.Context, s *Site, form url.Values) (string
 	}
 	change, err := view.EditOf[E](r.fields, view.ValuesOf(now), func(field *view.Setting) (string, bool) { return entered(form, field) })
 	if r.revision(now) != *at {
-		err = view.Fault(catalog.ErrStale, "%s was changed after this form was opened; nothing was done.", notation.Shorten(id))
+		err = catalog.Fault(catalog.ErrStale, "%s was changed after this form was opened; nothing was done.", notation.Shorten(id))
 	}
 	if err == nil && r.preview != nil && form.Has("preview") {
 		f := r.editForm(ctx, s, id, now, action, form)
@@ -206,7 +206,7 @@ func (r *rows[S, E]) create(ctx context.Context, s *Site, form url.Values) (stri
 
 func (r *rows[S, E]) delete(ctx context.Context, s *Site, form url.Values) (string, *retry, error) {
 	if form.Get("typed") != form.Get("id") {
-		return "", nil, view.Fault(catalog.ErrInvalid, "typed: this is not the id of the %s; nothing was deleted.", r.name)
+		return "", nil, catalog.Fault(catalog.ErrInvalid, "typed: this is not the id of the %s; nothing was deleted.", r.name)
 	}
 	at, err := revisionOf(form)
 	if err == nil {

@@ -40,17 +40,12 @@ type Catalog interface {
 	ReadOnly(ctx context.Context) (why string, err error)
 }
 
-// row returns a campaign as the database has it.
-func (s *Sources) row(ctx context.Context, id string) (row catalog.CampaignRow, err error) {
-	if s.Catalog == nil {
-		return row, errNoDatabase
-	}
-	return s.Catalog.GetCampaign(ctx, id)
-}
-
 // Campaign returns what people set of a campaign, as the database has it.
 func (s *Sources) Campaign(ctx context.Context, id string) (*catalog.CampaignRow, error) {
-	return s.settings(s.row(ctx, id))
+	if s.Catalog == nil {
+		return nil, errNoDatabase
+	}
+	return s.settings(s.Catalog.GetCampaign(ctx, id))
 }
 
 // WriteCampaign changes a campaign, or creates it, and returns what it is then.

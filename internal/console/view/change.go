@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 // CheckReason returns catalog.ErrInvalid unless the text is one line that can be shown, logged and recorded as it is.
 func CheckReason(name, text string) error {
 	if !catalog.IsLine(text) {
-		return Fault(catalog.ErrInvalid, "%s: give one line of at most 500 characters, without control characters", name)
+		return catalog.Fault(catalog.ErrInvalid, "%s: give one line of at most 500 characters, without control characters", name)
 	}
 	return nil
 }
@@ -38,11 +37,11 @@ func (s *State) Chosen(by CampaignFilter, ids []string, expect int) ([]string, e
 		return s.All(by, expect)
 	}
 	if by != (CampaignFilter{}) {
-		return nil, Fault(catalog.ErrInvalid, "give a filter or ids, not both")
+		return nil, catalog.Fault(catalog.ErrInvalid, "give a filter or ids, not both")
 	}
 	ids = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(ids))), func(id string) bool { return s.Campaign(id) == nil })
 	if len(ids) != expect {
-		return nil, Fault(catalog.ErrStale, "%d of the campaigns exist, not %d as expected; look again", len(ids), expect)
+		return nil, catalog.Fault(catalog.ErrStale, "%d of the campaigns exist, not %d as expected; look again", len(ids), expect)
 	}
 	return ids, nil
 }
@@ -56,30 +55,15 @@ func (s *State) All(by CampaignFilter, expect int) ([]string, error) {
 	}
 	switch {
 	case all > MaxBulk:
-		return nil, Fault(catalog.ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)
+		return nil, catalog.Fault(catalog.ErrInvalid, "%d campaigns match, and at most %d are changed at once; narrow the filter", all, MaxBulk)
 	case all != expect:
-		return nil, Fault(catalog.ErrStale, "%d campaigns match, not %d as expected; look again", all, expect)
+		return nil, catalog.Fault(catalog.ErrStale, "%d campaigns match, not %d as expected; look again", all, expect)
 	}
 	ids := make([]string, len(list))
 	for i, c := range list {
 		ids[i] = c.ID
 	}
 	return ids, nil
-}
-
-// fault is an error of one line with its kind.
-type fault struct {
-	line string
-	kind error
-}
-
-func (f *fault) Error() string { return f.line }
-
-func (f *fault) Unwrap() error { return f.kind }
-
-// Fault makes an error of a kind.
-func Fault(kind error, format string, args ...any) error {
-	return &fault{fmt.Sprintf(format, args...), kind}
 }
 
 // Line is an error in one line.

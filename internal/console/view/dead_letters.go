@@ -52,7 +52,7 @@ func (d *DeadLetters) Read(ctx context.Context, place deadletter.Place) (*WholeL
 	found, err := deadletter.Read(ctx, deadletter.Options{Topics: d.Topics, Unmarked: d.unmarked}, place)
 	switch {
 	case errors.Is(err, deadletter.ErrNoLetter):
-		return nil, Fault(catalog.ErrNotFound, "%s", err)
+		return nil, catalog.Fault(catalog.ErrNotFound, "%s", err)
 	case err != nil:
 		return nil, d.Explain(err)
 	}
@@ -114,7 +114,7 @@ func textOr64(b []byte) (text string, binary []byte) {
 func (d *DeadLetters) Find(ctx context.Context, f LetterFilter) (found Letters, err error) {
 	before, err := deadletter.ParsePosition(f.After)
 	if err != nil {
-		return Letters{}, Fault(catalog.ErrInvalid, "after: %s", err)
+		return Letters{}, catalog.Fault(catalog.ErrInvalid, "after: %s", err)
 	}
 	limit := cmp.Or(f.Limit, maxLetters)
 	f.Since = f.from(time.Now())
@@ -180,7 +180,7 @@ func (d *DeadLetters) Replay(ctx context.Context, o deadletter.ReplayOptions) (d
 	report, err := deadletter.Replay(ctx, o)
 	switch {
 	case errors.Is(err, deadletter.ErrMore):
-		err = Fault(catalog.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
+		err = catalog.Fault(catalog.ErrInvalid, "more than %d dead letters were read; narrow the time", maxCounted)
 	case err != nil && ctx.Err() == nil:
 		err = d.Explain(err)
 	}

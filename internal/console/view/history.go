@@ -55,7 +55,7 @@ func (l *Watcher) Curve(ctx context.Context, campaign, last string) (Curve, erro
 	step := CurveSteps[last]
 	span, err := notation.ParseSpan(last)
 	if err != nil || step == 0 {
-		return Curve{}, Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
+		return Curve{}, catalog.Fault(catalog.ErrInvalid, "last: it must be one of %s", strings.Join(CurveSpans, ", "))
 	}
 	return cached(ctx, l.cache, question{kind: "history", about: last + " " + campaign, fresh: max(historyFor, step/10), within: historyWithin, keep: historyKept}, func(ctx context.Context) (Curve, error) {
 		return l.curve(ctx, campaign, span, step)
@@ -79,7 +79,7 @@ func (l *Watcher) Past(ctx context.Context, campaign string, last time.Duration)
 	defer cancel()
 	c, err := l.curve(ctx, campaign, span, step)
 	if err != nil {
-		return nil, Fault(catalog.ErrUnreachable, "the history is not known: %s", err)
+		return nil, catalog.Fault(catalog.ErrUnreachable, "the history is not known: %s", err)
 	}
 	p := &Past{Since: c.Since, Points: make([]Point, 0, len(c.Steps))}
 	for _, s := range c.Steps {

@@ -38,11 +38,11 @@ type KeyEdit struct {
 // keyed returns a keyed quota with what is set for one value.
 func (s *quotaStore) keyed(ctx context.Context, quota, value string) (*delivery.Quota, error) {
 	if len(value) == 0 || len(value) > delivery.MaxIDLength {
-		return nil, Fault(catalog.ErrInvalid, "key: it must have 1 to %d bytes", delivery.MaxIDLength)
+		return nil, catalog.Fault(catalog.ErrInvalid, "key: it must have 1 to %d bytes", delivery.MaxIDLength)
 	}
 	q, err := s.catalog.GetKeyed(ctx, quota, value)
 	if err == nil && q.Per == "" {
-		return nil, Fault(catalog.ErrInvalid, "quota %s is not keyed: all jobs of its campaigns share its windows", notation.Shorten(quota))
+		return nil, catalog.Fault(catalog.ErrInvalid, "quota %s is not keyed: all jobs of its campaigns share its windows", notation.Shorten(quota))
 	}
 	return q, err
 }
@@ -80,7 +80,7 @@ func (s *quotaStore) setKey(ctx context.Context, quota, value string, e KeyEdit)
 	if e.Windows != nil {
 		windows, err := catalog.ParseWindows(strings.Join(*e.Windows, ","))
 		if err != nil {
-			return nil, Fault(catalog.ErrInvalid, "windows: %s", err)
+			return nil, catalog.Fault(catalog.ErrInvalid, "windows: %s", err)
 		}
 		change.Windows = &windows
 	}
@@ -96,7 +96,7 @@ func (s *quotaStore) setKey(ctx context.Context, quota, value string, e KeyEdit)
 	}
 	k, err := s.key(ctx, quota, value)
 	if err != nil {
-		return nil, Fault(catalog.ErrInDoubt, "the key is changed, but could not be read after that: %s", err)
+		return nil, catalog.Fault(catalog.ErrInDoubt, "the key is changed, but could not be read after that: %s", err)
 	}
 	return k, nil
 }

@@ -98,7 +98,7 @@ func withoutAnswer(event json.RawMessage) json.RawMessage {
 func (l *Watcher) FindJob(ctx context.Context, id, last string) (*FoundJob, error) {
 	span, err := notation.ParseSpan(last)
 	if err != nil {
-		return nil, Fault(catalog.ErrInvalid, "last: %s", err)
+		return nil, catalog.Fault(catalog.ErrInvalid, "last: %s", err)
 	}
 	q := l.lookFor("job", last+" "+id)
 	q.within = 2*replay.LookWithin + time.Second

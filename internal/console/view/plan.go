@@ -26,7 +26,7 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 		}
 	}
 	if e.fleet == nil {
-		return nil, Fault(catalog.ErrUnreachable, "how many jobs are left is not known: Redis does not answer")
+		return nil, catalog.Fault(catalog.ErrUnreachable, "how many jobs are left is not known: Redis does not answer")
 	}
 	c := *e.snapshot.Campaigns[id]
 	if what.Rate != "" {
@@ -38,10 +38,10 @@ func (s *State) Plan(id string, what WhatIf) (*progress.Plan, error) {
 	if what.FinishBy != "" {
 		at, err := notation.ParseTimeIn(what.FinishBy, notation.ZoneOrUTC(shown.TimeZone), s.At)
 		if err != nil {
-			return nil, Fault(catalog.ErrInvalid, "finish_by: %s", err)
+			return nil, catalog.Fault(catalog.ErrInvalid, "finish_by: %s", err)
 		}
 		if c.FinishBy = at; !at.After(e.now) {
-			return nil, Fault(catalog.ErrInvalid, "finish_by: %s is not ahead; give a later time", notation.Shorten(what.FinishBy))
+			return nil, catalog.Fault(catalog.ErrInvalid, "finish_by: %s is not ahead; give a later time", notation.Shorten(what.FinishBy))
 		}
 	}
 	all := maps.Clone(e.snapshot.Campaigns)
@@ -61,7 +61,7 @@ func ParseRate(text string) (rate delivery.Rate, err error) {
 		rate, err = delivery.NewRate(micros, per)
 	}
 	if err != nil {
-		return rate, Fault(catalog.ErrInvalid, "rate: %s", err)
+		return rate, catalog.Fault(catalog.ErrInvalid, "rate: %s", err)
 	}
 	return rate, nil
 }

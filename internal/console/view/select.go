@@ -125,9 +125,9 @@ func (s *State) Missing(by CampaignFilter) error {
 	case s.known.snapshot == nil:
 		return absent(notLoaded)
 	case by.Quota != "" && s.Quota(by.Quota) == nil:
-		return Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(by.Quota))
+		return catalog.Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(by.Quota))
 	case by.Sink != "" && !slices.ContainsFunc(s.Sinks, func(k *Sink) bool { return k.Name == by.Sink }):
-		return Fault(catalog.ErrNotFound, "there is no sink %s: it is not configured, and nothing names it", notation.Shorten(by.Sink))
+		return catalog.Fault(catalog.ErrNotFound, "there is no sink %s: it is not configured, and nothing names it", notation.Shorten(by.Sink))
 	}
 	return nil
 }

@@ -127,9 +127,9 @@ func (s *Setting) Value(text string) (any, error) {
 		n, err := strconv.ParseInt(cmp.Or(text, "0"), 10, 64)
 		switch {
 		case errors.Is(err, strconv.ErrRange):
-			return nil, Fault(errors.Join(catalog.ErrInvalid, err), "%s: %q is out of range", s.Label, text)
+			return nil, catalog.Fault(errors.Join(catalog.ErrInvalid, err), "%s: %q is out of range", s.Label, text)
 		case err != nil:
-			return nil, Fault(errors.Join(catalog.ErrInvalid, err), "%s: %q is not a whole number", s.Label, text)
+			return nil, catalog.Fault(errors.Join(catalog.ErrInvalid, err), "%s: %q is not a whole number", s.Label, text)
 		}
 		return n, nil
 	case InputList:
@@ -139,7 +139,7 @@ func (s *Setting) Value(text string) (any, error) {
 	case InputHeaders:
 		headers := map[string]string{}
 		if text != "" && json.Unmarshal([]byte(text), &headers) != nil || headers == nil {
-			return nil, Fault(catalog.ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
+			return nil, catalog.Fault(catalog.ErrInvalid, `headers: %s is not an object of names and texts; use one such as {"x-tenant": "blue"}`, notation.Shorten(text))
 		}
 		return headers, nil
 	}

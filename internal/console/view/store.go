@@ -48,7 +48,7 @@ func (s *Sources) AddStore(engine *limits.Engine, keys keyed.Desk, log *slog.Log
 
 func (s *quotaStore) open(ctx context.Context, sink, destination string) (closed bool, err error) {
 	if !slices.Contains(s.sinks, sink) {
-		return false, Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(s.sinks, ", "))
+		return false, catalog.Fault(catalog.ErrNotFound, "the configuration has no sink %s; it has %s", notation.Shorten(sink), strings.Join(s.sinks, ", "))
 	}
 	if closed, err = s.openGate(ctx, sink, destination); err != nil {
 		return false, fmt.Errorf("redis does not answer: %w", err)
@@ -102,22 +102,22 @@ func (s *quotaStore) openGate(ctx context.Context, sink, destination string) (cl
 func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (done Adjusted, err error) {
 	span, err := notation.ParseSpan(a.Span)
 	if err != nil {
-		return done, Fault(catalog.ErrInvalid, "span: %s", err)
+		return done, catalog.Fault(catalog.ErrInvalid, "span: %s", err)
 	}
 	if a.Used < 0 || a.Used > maxAdjusted {
-		return done, Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
+		return done, catalog.Fault(catalog.ErrInvalid, "used must lie between 0 and %d", int64(maxAdjusted))
 	}
 	_, err = s.catalog.AdjustQuota(ctx, quota, span, func(q *delivery.Quota, window int) (before, after, minute int64, err error) {
 		switch {
 		case q.Mode == delivery.ModeEventual:
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
+			return 0, 0, 0, catalog.Fault(catalog.ErrInvalid, "quota %s is of mode eventual: the daemons count by themselves", quota)
 		case q.Per != "":
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "quota %s counts each %s by itself, so it has no one count; pacer key show prints that of one value",
+			return 0, 0, 0, catalog.Fault(catalog.ErrInvalid, "quota %s counts each %s by itself, so it has no one count; pacer key show prints that of one value",
 				quota, q.Per)
 		}
 		done = Adjusted{Quota: quota, Window: notation.FormatSpan(span), Limit: q.Windows[window].Limit}
 		if a.Used > done.Limit {
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "used: %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
+			return 0, 0, 0, catalog.Fault(catalog.ErrInvalid, "used: %d is more than window %s of quota %s allows, which is full with %d; raise its limit before",
 				a.Used, done.Window, quota, done.Limit)
 		}
 		ctx, cancel := context.WithTimeout(ctx, adjustWithin)
@@ -127,7 +127,7 @@ func (s *quotaStore) adjust(ctx context.Context, quota string, a Adjustment) (do
 			return 0, 0, 0, fmt.Errorf("redis.addrs: the quota store does not answer: %w", err)
 		}
 		if is.Used > a.Used {
-			return 0, 0, 0, Fault(catalog.ErrInvalid, "used: window %s of quota %s has counted %d units, and %d would make room for %d more; give lower to allow it",
+			return 0, 0, 0, catalog.Fault(catalog.ErrInvalid, "used: window %s of quota %s has counted %d units, and %d would make room for %d more; give lower to allow it",
 				done.Window, quota, is.Before, a.Used, is.Before-a.Used)
 		}
 		done.Before, done.Used = is.Before, is.Used

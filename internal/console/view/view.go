@@ -114,7 +114,7 @@ func orAbsent[Q, A any](source func(context.Context, Q) (A, error), why string) 
 	return func(context.Context, Q) (answer A, err error) { return answer, absent(why) }
 }
 
-func absent(why string) error { return Fault(catalog.ErrUnreachable, "%s", why) }
+func absent(why string) error { return catalog.Fault(catalog.ErrUnreachable, "%s", why) }
 
 var (
 	errNoDatabase = absent("there is no database here")

@@ -202,7 +202,7 @@ func (l *Watcher) within() time.Duration { return cmp.Or(l.sources.Patience, sou
 // catalog.ErrNotFound, or why it is not known whether there is one.
 func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 	c := l.Detailed(ctx, l.Fresh(ctx), id)
-	row, err := l.sources.row(ctx, id)
+	row, err := l.sources.Campaign(ctx, id)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound): // also where the state has it still
 		return nil, catalog.UnknownCampaign(id)
@@ -219,7 +219,7 @@ func (l *Watcher) Campaign(ctx context.Context, id string) (*Campaign, error) {
 			return nil, errUnread
 		}
 	}
-	c.as(&row)
+	c.as(row)
 	c.Sink, _ = l.sources.Sink(row.Sink)
 	return c, nil
 }
@@ -234,7 +234,7 @@ func (l *Watcher) Quota(ctx context.Context, id string) (*Quota, error) {
 	case err != nil && shown != nil:
 		return shown, nil
 	case err != nil && l.sources.Catalog == nil:
-		return nil, Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
+		return nil, catalog.Fault(catalog.ErrNotFound, "there is no quota %s", notation.Shorten(id))
 	case err != nil:
 		return nil, err
 	}
