@@ -162,6 +162,17 @@ func TestProgressIsSavedWholeOrNotAtAll(t *testing.T) {
 	line(t, p.SaveProgress(t.Context(), outlooksOfOne), ErrInvalid, "")
 }
 
+// TestProgressOfACampaignThatIsChanged: an operator's change that takes its time does not keep the counts of daemons waiting.
+func TestProgressOfACampaignThatIsChanged(t *testing.T) {
+	dsn, conn := fresh(t)
+	p := unstarted(t, Options{DSN: dsn})
+	run(t, conn, `INSERT INTO pacer.campaigns (id) VALUES ('c')`)
+	tx := try(conn.Begin(t.Context()))(t)
+	must(t, campaigns.lock(t.Context(), tx, "c", nil))
+	must(t, p.SaveProgress(t.Context(), []delivery.Progress{{Campaign: "c", Settled: delivery.Settled{delivery.OutcomeDelivered: 1}}}))
+	must(t, tx.Rollback(t.Context()))
+}
+
 func TestProgressInMemory(t *testing.T) {
 	t.Parallel()
 	m := NewMemory()
