@@ -63,6 +63,8 @@ func newQuotaEntry(q *delivery.Quota) *quotaEntry {
 	}
 	if err := model.CheckQuota(q); err != nil {
 		entry.invalid = fmt.Sprintf("quota %s: %s", q.ID, err)
+	} else if !delivery.ValidID(q.ID) {
+		entry.invalid = fmt.Sprintf("quota %q: id %s", q.ID, delivery.IDRule)
 	}
 	return entry
 }
@@ -198,6 +200,9 @@ func (s *state) build(id string, entry *campaignEntry) {
 		} else {
 			campaign.Invalid = cmp.Or(campaign.Invalid, "quota "+quota+" does not exist")
 		}
+	}
+	if n := len(campaign.Quotas); n > delivery.MaxQuotas {
+		campaign.Invalid = cmp.Or(campaign.Invalid, fmt.Sprintf("it has %d quotas; a campaign has at most %d", n, delivery.MaxQuotas))
 	}
 	campaign.Invalid = cmp.Or(campaign.Invalid, shardConflict(campaign.Quotas))
 	entry.row, entry.built = campaign, true

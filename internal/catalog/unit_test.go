@@ -52,6 +52,18 @@ func TestMemoryHoldsWhatCannotBeUsed(t *testing.T) {
 		t.Errorf("%q", c.Invalid)
 	}
 	equal(t, "the fault", m.Snapshot().Campaign("whole").Invalid, "")
+	var many []string
+	for i := range delivery.MaxQuotas + 1 {
+		many = append(many, fmt.Sprint("q", i))
+		m.PutQuota(delivery.Quota{ID: many[i]})
+	}
+	m.PutCampaign(delivery.Campaign{ID: "most"}, many[1:]...)
+	m.PutCampaign(delivery.Campaign{ID: "more"}, many...)
+	m.PutQuota(delivery.Quota{ID: "a b"})
+	m.PutCampaign(delivery.Campaign{ID: "spaced"}, "a b")
+	for id, want := range map[string]string{"most": "", "more": "it has 17 quotas; a campaign has at most 16", "spaced": `quota "a b": id ` + delivery.IDRule} {
+		equal(t, "the fault of "+id, m.Snapshot().Campaign(id).Invalid, want)
+	}
 	m.PutQuota(delivery.Quota{ID: "nowhere"})
 	if c := m.Snapshot().Campaign("orphan"); c.Invalid != "" || len(c.Quotas) != 1 {
 		t.Errorf("%+v", c)

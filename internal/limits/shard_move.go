@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"fmt"
 	"hash/fnv"
 	"slices"
 
@@ -25,26 +24,14 @@ func homeOf(c *delivery.Campaign, count int) int {
 // inShard reports whether the windows of a quota are kept in a shard, as the database has it.
 func inShard(q *delivery.Quota) bool { return q.Mode != delivery.ModeEventual }
 
-// oneHome is an error if the campaign's quotas live in several shards.
-func oneHome(c *delivery.Campaign, count int) error {
-	home := homeOf(c, count)
-	for _, q := range c.Quotas {
-		if shard := shards.Of(uint64(q.Shard), count); inShard(q) && shard != home {
-			return fmt.Errorf("campaign %s: quota %s lives in shard %d of the store, another of its quotas in shard %d; "+
-				"all of them have to live in one", c.ID, q.ID, shard, home)
-		}
-	}
-	return nil
-}
-
 const (
 	forgetAfter = 600_000_000 // microseconds without an ask after which a campaign's home is forgotten
 	sweepEvery  = 60_000_000
 	maxHomes    = 100_000
 )
 
-// homes is what is known of the campaigns that were asked for lately: whether their limits can be kept, and their shards. A campaign that
-// moves has timelines in two shards, which do not know of each other.
+// homes is the shards of the campaigns that were asked for lately. A campaign that moves has timelines in two shards, which do not know of
+// each other.
 type homes struct {
 	known map[string]*home
 	swept int64 // uptime of the latest sweep
@@ -53,8 +40,6 @@ type homes struct {
 // home is the state kept for one campaign. Times are the machine's uptime.
 type home struct {
 	campaign *delivery.Campaign // as it was last asked for
-	fault    error              // why its limits cannot be kept
-	said     bool               // that was logged
 	shard    int                // -1: none yet
 	asked    int64              // when
 	reach    int64              // how long after an ask its slots may be used
@@ -79,10 +64,8 @@ func (h *homes) at(a *delivery.Ask, count int, now int64) *home {
 		h.known[a.Campaign.ID] = x
 	}
 	if x.campaign != a.Campaign {
-		x.campaign, x.fault, x.said = a.Campaign, validCampaign(a.Campaign, count), false
-		if x.fault == nil {
-			x.settle(homeOf(a.Campaign, count), a, now)
-		}
+		x.campaign = a.Campaign
+		x.settle(homeOf(a.Campaign, count), a, now)
 	}
 	x.asked, x.reach = now, a.Horizon+a.LateTolerance
 	return x

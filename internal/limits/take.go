@@ -58,37 +58,24 @@ type request struct {
 	leaves bool  // own tells the shard that the campaign has left it
 }
 
-// plan decides what each shard is asked for. Asks that the scripts cannot handle are answered at once.
+// plan decides what each shard is asked for.
 func (e *Engine) plan(asks []delivery.Ask, items []delivery.Granted) *taking {
 	t := &taking{Engine: e, all: make([]request, 0, len(asks)), nows: make([]int64, len(e.shards)), fleet: e.fleet()}
 	now, horizon := uptime(), int64(0)
 	for i := range asks {
 		horizon = max(horizon, asks[i].Horizon)
 		t.all = append(t.all, request{ask: &asks[i], Contender: contention.Contender{Out: &items[i]}})
-		if n := len(t.all) - 1; !t.prepare(&t.all[n], now) {
-			t.all = t.all[:n]
-		}
+		t.prepare(&t.all[i], now)
 	}
 	e.horizon.Store(horizon)
 	t.all = append(t.all, t.farewells...)
 	return t
 }
 
-// prepare decides what a request asks of its shard: the original ask if possible. If the limits of its campaign cannot be kept, it answers
-// the request, and returns false.
-func (t *taking) prepare(x *request, now int64) bool {
+// prepare decides what a request asks of its shard: the original ask if possible.
+func (t *taking) prepare(x *request, now int64) {
 	t.mu.Lock()
 	home := t.homes.at(x.ask, len(t.shards), now)
-	if home.fault != nil {
-		fault, said := home.fault, home.said
-		home.said = true
-		t.mu.Unlock()
-		*x.Out = delivery.Refused(x.ask.Campaign, delivery.BindHeld)
-		if !said {
-			t.log.Error("campaign is held: its limits cannot be kept", "campaign", x.ask.Campaign.ID, "error", fault)
-		}
-		return false
-	}
 	x.home, x.shard, x.Daemons = home, home.shard, cmp.Or(home.daemons, t.fleet)
 	closed, left, tell := home.closed, home.left, home.tell
 	s := t.shards[x.shard]
@@ -109,15 +96,13 @@ func (t *taking) prepare(x *request, now int64) bool {
 	case now < closed:
 		x.introduce()
 		x.wait = closed - now
-	case !x.admit(t):
-		if s.clockKnown.Load() {
-			x.Own = nil
-			return true
-		}
+	case x.admit(t):
+	case s.clockKnown.Load():
+		x.Own = nil
+	default:
 		x.introduce()
 		x.Own.More = true
 	}
-	return true
 }
 
 // continueAfter is the ask with another latest slot.

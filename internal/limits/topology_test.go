@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,20 +33,15 @@ func TestTheHomeIsTheShardOfTheQuotas(t *testing.T) {
 		name   string
 		quotas []*delivery.Quota
 		home   int
-		err    string // "": one home
 	}{
-		{"one", []*delivery.Quota{a, c}, 1, ""},
-		{"in shadow", []*delivery.Quota{b}, 3, ""},
-		{"what does not count", []*delivery.Quota{soft, a}, 1, ""},
-		{"without windows yet", []*delivery.Quota{soft, empty}, 2, ""},
-		{"two", []*delivery.Quota{soft, b, a}, 3, "campaign c: quota a lives in shard 1 of the store, another of its quotas in shard 3"},
+		{"one", []*delivery.Quota{a, c}, 1},
+		{"in shadow", []*delivery.Quota{b}, 3},
+		{"what does not count", []*delivery.Quota{soft, a}, 1},
+		{"without windows yet", []*delivery.Quota{soft, empty}, 2},
 	} {
 		of := campaign(1, tc.quotas...)
 		if home := homeOf(of, 4); home != tc.home {
 			t.Errorf("%s: home is %d, want %d", tc.name, home, tc.home)
-		}
-		if err := oneHome(of, 4); (tc.err == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), tc.err) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.err)
 		}
 	}
 	spread := map[int]int{}
@@ -138,33 +132,6 @@ func TestCampaignsLiveWithTheirQuotas(t *testing.T) {
 		if c.trips != 1 {
 			t.Errorf("%d round trips to shard %d", c.trips, s)
 		}
-	}
-}
-
-// TestACampaignOfTwoShardsIsHeld: it is refused, with a reason, and the others of the take are served.
-func TestACampaignOfTwoShardsIsHeld(t *testing.T) {
-	r := newRing(t, 2)
-	here, there := quotaIn(0, 100), quotaIn(1, 100)
-	divided, whole := campaign(1000, here, there), campaign(1000, there)
-	whole.ID = "whole"
-	now := settle(r, epoch, whole)
-	var log bytes.Buffer
-	r.engine("a").log = slog.New(slog.NewTextHandler(&log, nil))
-	for range 2 {
-		items := r.Take(now, "a", []delivery.Ask{ask(divided, 10), ask(whole, 10)}).Items
-		if g := items[0]; g.Units != 0 || g.Bound != delivery.BindHeld || g.GrantedAt != 0 {
-			t.Errorf("divided: %+v", g)
-		}
-		if items[1].Units != 10 {
-			t.Errorf("whole: %+v", items[1])
-		}
-		now += second
-	}
-	if got := r.left(now, here, there); !slices.Equal(got, []int64{100, 80}) {
-		t.Errorf("%v are left", got)
-	}
-	if text := log.String(); strings.Count(text, "campaign is held") != 1 || !strings.Contains(text, "quota q1 lives in shard 1") {
-		t.Errorf("it says %s", text)
 	}
 }
 
