@@ -336,7 +336,7 @@ func TestBothRepliesLostIsAnErrorAndTheNextTakeWorks(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	replies.Store(0)
-	await(t, "the next take", func() bool { // it waits 50 ms for the store
+	await(t, "the next take", func() bool {
 		_, err = e.Take(context.Background(), []delivery.Ask{ask(campaign(10), 1)})
 		return err == nil
 	})

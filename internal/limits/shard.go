@@ -19,9 +19,6 @@ import (
 const (
 	// scriptSlots is how many scripts that change something may be in flight at once, per shard.
 	scriptSlots = 64
-	// silentWait is how long callers wait for a shard that has just begun not to answer. Other shards' grants, and those
-	// that are made without the store, wait for it.
-	silentWait = 50 * time.Millisecond
 	// lookEvery is the pause between two attempts to reach such a shard, and lookFor how long attempts continue after
 	// the last request for the shard.
 	lookEvery = 50 * time.Millisecond
@@ -53,10 +50,9 @@ type shard struct {
 	ended    <-chan struct{} // closed when attempts to reach it must end
 	lookouts sync.WaitGroup
 
-	back    chan struct{} // closed when the shard answers again; nil while it does; under mu
-	since   time.Time     // when it began not to answer; under mu
-	probing bool          // a goroutine is trying to reach it; under mu
-	asked   time.Time     // of the last request for it while it did not answer; under mu
+	silent  bool      // it does not answer; under mu
+	probing bool      // a goroutine is trying to reach it; under mu
+	asked   time.Time // of the last request for it while it did not answer; under mu
 }
 
 type scriptSlot struct {
@@ -87,7 +83,7 @@ func newShards(o *Options) []*shard {
 
 // run sends calls to the shard's master in one pipeline and leaves reply or error in each.
 func (s *shard) run(ctx context.Context, script *shards.Script, calls []*call) {
-	err := s.await(ctx)
+	err := s.refuseSilent(ctx)
 	if _, open := s.fence.Epoch(s.index); err == nil && !open {
 		err = errClosed
 	}
@@ -107,44 +103,30 @@ func (s *shard) run(ctx context.Context, script *shards.Script, calls []*call) {
 	}
 	if lost && ctx.Err() == nil {
 		s.mu.Lock()
-		if s.back == nil {
-			s.back, s.since = make(chan struct{}), time.Now()
-		}
+		s.silent = true
 		s.mu.Unlock()
 	}
 }
 
-// await waits a little for a shard that does not answer. While there are requests for it, a background goroutine tries
-// to reach it, so that callers need not try themselves.
-func (s *shard) await(ctx context.Context) error {
+// refuseSilent returns an error if the shard does not answer. While there are requests for it, a background goroutine tries to reach it, so that
+// callers need not try themselves.
+func (s *shard) refuseSilent(ctx context.Context) error {
 	s.mu.Lock()
-	back, wait := s.back, silentWait-time.Since(s.since)
-	if back != nil {
-		s.asked = time.Now()
-		if !s.probing {
-			s.probing = true
-			s.lookouts.Go(func() { s.probe(context.WithoutCancel(ctx), back) })
-		}
-	}
-	s.mu.Unlock()
-	if back == nil {
+	defer s.mu.Unlock()
+	if !s.silent {
 		return nil
 	}
-	timer := time.NewTimer(max(0, wait))
-	defer timer.Stop()
-	select {
-	case <-back:
-		return nil
-	case <-timer.C:
-		return errSilent
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a shard that does not answer: %w", ctx.Err())
+	s.asked = time.Now()
+	if !s.probing {
+		s.probing = true
+		s.lookouts.Go(func() { s.probe(context.WithoutCancel(ctx)) })
 	}
+	return errSilent
 }
 
 // probe tries the shard until it answers, there are no more requests for it, or the engine ends, which
 // waits for look.
-func (s *shard) probe(ctx context.Context, back chan struct{}) {
+func (s *shard) probe(ctx context.Context) {
 	for {
 		try, cancel := context.WithTimeout(ctx, s.master.timeout)
 		err := s.master.client.Exists(try, s.keys.clock()).Err()
@@ -152,13 +134,7 @@ func (s *shard) probe(ctx context.Context, back chan struct{}) {
 		s.mu.Lock()
 		found := err == nil || answered(err)
 		stop := found || time.Since(s.asked) > lookFor
-		if stop {
-			s.probing = false
-		}
-		if found {
-			s.back = nil
-			close(back)
-		}
+		s.silent, s.probing = !found, !stop
 		s.mu.Unlock()
 		if stop {
 			return
