@@ -13,8 +13,8 @@ import (
 
 // shelf counts what is asked of a history.
 type shelf struct {
-	added, pruned, warned atomic.Int64
-	away, follows         atomic.Bool
+	added, pruned, usage, warned atomic.Int64
+	away, follows                atomic.Bool
 }
 
 func (s *shelf) AddHistory(context.Context, func(string) float64) error {
@@ -27,6 +27,11 @@ func (s *shelf) AddHistory(context.Context, func(string) float64) error {
 
 func (s *shelf) PruneHistory(context.Context, time.Time) error {
 	s.pruned.Add(1)
+	return nil
+}
+
+func (s *shelf) PruneUsage(context.Context, time.Time) error {
+	s.usage.Add(1)
 	return nil
 }
 
@@ -56,6 +61,10 @@ func TestTheLeaderKeepsTheHistory(t *testing.T) {
 		after(10*time.Minute, 60, 0, 1)
 		store.away.Store(false)
 		after(time.Minute, 6, 1, 0)
+		after(2*time.Hour, 720, 24, 0)
+		if n := store.usage.Load(); n != 3 {
+			t.Errorf("the use of quotas is pruned %d times in two hours and 21 minutes", n)
+		}
 		store.follows.Store(true)
 		after(time.Hour, 0, 0, 0)
 		stop()

@@ -143,5 +143,8 @@ func (m *Memory) AddHistory(context.Context, func(campaign string) float64) erro
 // PruneHistory does nothing, like AddHistory.
 func (m *Memory) PruneHistory(context.Context, time.Time) error { return nil }
 
+// PruneUsage does nothing: use is not kept without a database.
+func (m *Memory) PruneUsage(context.Context, time.Time) error { return nil }
+
 // History returns none.
 func (m *Memory) History(context.Context, HistoryOf) ([]HistoryStep, error) { return nil, nil }

@@ -101,7 +101,7 @@ GROUP BY n.quota, n.span ORDER BY n.quota, n.span
 ON CONFLICT (quota_id, span) DO UPDATE SET resets_at = excluded.resets_at WHERE a.resets_at < excluded.resets_at`
 
 	// Daemons that prune at the same time take different rows.
-	pruneUsage = `
+	deleteUsage = `
 DELETE FROM pacer.quota_usage WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM pacer.quota_usage WHERE minute < $1 ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
@@ -273,9 +273,28 @@ func (p *Postgres) Anchors(ctx context.Context, quotas []string) ([]delivery.Anc
 	}, `SELECT quota_id, span, resets_at FROM pacer.quota_anchors WHERE quota_id = ANY ($1::text[]) ORDER BY quota_id COLLATE "C", span`, quotas)
 }
 
-// PruneUsage deletes the minutes before beforeMinute, and merges those before mergeBefore to hours, some thousand rows at
+// usageKept is for how long use is kept at least, however short the windows are, since people look back at it.
+const usageKept = 31 * 24 * time.Hour
+
+// PruneUsage deletes the minutes that no window needs any more, and merges those before the last day to hours. They are as old as the newest
+// one says, or now if that is earlier: the store's clock may be another one, and may have jumped.
+func (p *Postgres) PruneUsage(ctx context.Context, now time.Time) error {
+	newest, longest := int64(0), int64(0)
+	err := p.database.do(ctx, "read the age of the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.QueryRow(ctx, `SELECT coalesce(max(minute), 0), (
+	SELECT coalesce(extract(epoch FROM max(span)), 0)::bigint FROM pacer.quota_windows) FROM pacer.quota_usage`).Scan(&newest, &longest)
+	})
+	if err != nil {
+		return err
+	}
+	newest = min(newest, minuteOf(now))
+	kept := max(time.Duration(longest)*time.Second+24*time.Hour, usageKept)
+	return p.pruneUsage(ctx, newest-int64(kept/time.Minute), newest-int64(delivery.UsageKeptApart/time.Minute))
+}
+
+// pruneUsage deletes the minutes before beforeMinute, and merges those before mergeBefore to hours, some thousand rows at
 // a time, so that no statement takes long.
-func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error {
+func (p *Postgres) pruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error {
 	for since, merged := beforeMinute, pruneBatch; merged == pruneBatch; {
 		err := p.database.do(ctx, "merge the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
 			return pool.QueryRow(ctx, mergeUsage, since, mergeBefore/60*60, pruneBatch).Scan(&merged, &since)
@@ -287,7 +306,7 @@ func (p *Postgres) PruneUsage(ctx context.Context, beforeMinute, mergeBefore int
 	for {
 		var pruned int64
 		err := p.database.do(ctx, "prune the usage of quotas", func(ctx context.Context, pool *pgxpool.Pool) error {
-			tag, err := pool.Exec(ctx, pruneUsage, beforeMinute, pruneBatch)
+			tag, err := pool.Exec(ctx, deleteUsage, beforeMinute, pruneBatch)
 			pruned = tag.RowsAffected()
 			return err
 		})

@@ -128,7 +128,7 @@ func TestUsageIsRead(t *testing.T) {
 	equal(t, "of both, since 30", try(l.Usage(ctx, []string{"other", "q", "deleted"}, 30))(t), want)
 	equal(t, "of q", try(l.Usage(ctx, []string{"q"}, 0))(t), want[:1])
 	equal(t, "of none", try(l.Usage(ctx, nil, 0))(t), nil)
-	must(t, l.PruneUsage(ctx, 31, 31))
+	must(t, l.pruneUsage(ctx, 31, 31))
 	equal(t, "after pruning", try(l.Usage(ctx, []string{"other", "q"}, 0))(t), want[1:])
 	ended, end := context.WithCancel(ctx)
 	end()
@@ -340,14 +340,36 @@ SELECT 'q', m, 'n' || m % 3, 1 FROM generate_series(0, $1::int - 1) m`, now)
 	var others sync.WaitGroup
 	for range 2 {
 		others.Go(func() {
-			if err := l.PruneUsage(context.Background(), kept, now-1500); err != nil {
+			if err := l.pruneUsage(context.Background(), kept, now-1500); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	others.Wait()
-	must(t, l.PruneUsage(ctx, kept, now-1500)) // each may have left rows that the other was about to take
+	must(t, l.pruneUsage(ctx, kept, now-1500)) // each may have left rows that the other was about to take
 	holds("hours and minutes", want)
+}
+
+// TestUsageIsKeptForTheLongestWindow: by whatever clock, and for a month at least.
+func TestUsageIsKeptForTheLongestWindow(t *testing.T) {
+	const perDay = 24 * 60
+	for name, tc := range map[string]struct{ longest, off, kept int64 }{ // days
+		"a month":                   {1, 0, 32},
+		"the longest window":        {90, 0, 91},
+		"the store's clock is slow": {90, -400, 91},
+		"the store's clock is fast": {90, 400, 491},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, now := ledgerOf(t), time.Now()
+			run(t, l.conn, `INSERT INTO pacer.quota_windows (quota_id, span, max_units) VALUES ('q', make_interval(days => $1::int), 10), ('q', interval '1 minute', 1)`, tc.longest)
+			run(t, l.conn, `INSERT INTO pacer.quota_usage (quota_id, minute, node, units) SELECT 'q', $1::bigint - d * 1440, '', 1 FROM generate_series(0, 600) d`,
+				minuteOf(now)/perDay*perDay+perDay-1+tc.off*perDay)
+			must(t, l.PruneUsage(t.Context(), now))
+			if _, units := l.used("q"); units < tc.kept || units > tc.kept+1 {
+				t.Errorf("%d days are kept, want %d", units, tc.kept)
+			}
+		})
+	}
 }
 
 // TestLedgersOfManyNodes: daemons that write the same quotas at the same time, in opposite orders, neither block each

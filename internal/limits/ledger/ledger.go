@@ -39,8 +39,6 @@ type Database interface {
 	Usage(ctx context.Context, quotas []string, sinceMinute int64) ([]delivery.Usage, error)
 	// Anchors are the known resets of the quotas' windows, past ones included.
 	Anchors(ctx context.Context, quotas []string) ([]delivery.Anchor, error)
-	// PruneUsage deletes the minutes before one, and merges those before another to hours.
-	PruneUsage(ctx context.Context, beforeMinute, mergeBefore int64) error
 }
 
 const (

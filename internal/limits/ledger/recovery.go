@@ -216,7 +216,6 @@ func (g *Fence) Run(ctx context.Context) {
 	}
 	w := &writer{Fence: g, books: make([]book, len(g.shards))}
 	all.Go(func() { w.run(ctx) })
-	all.Go(func() { g.pruneHourly(ctx) }) // which takes up to a minute
 	all.Wait()
 }
 

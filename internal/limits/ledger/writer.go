@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
 	"github.com/pacer/pacer/internal/retry"
-	"github.com/pacer/pacer/internal/shards"
 )
 
 const (
@@ -19,10 +17,6 @@ const (
 	// overdueAfter is how old the ledger may be before any daemon writes it, not only the one that leads.
 	overdueAfter = 10 * time.Second
 	maxCounted   = 32 // quotas that are counted at once
-	pruneEvery   = time.Hour
-	pruneTimeout = time.Minute
-	maxKept      = 400 * 24 * time.Hour // longest time that use is kept
-	minKept      = 31 * 24 * time.Hour  // what people look back at, however short the windows are
 )
 
 // Counted is what the data count of a quota.
@@ -38,7 +32,7 @@ type CountedWindow struct {
 	Since   int64 // from when on it counts, or later
 }
 
-// writer keeps the ledger true and small. Every second each daemon says from which data it takes, and every two seconds one writes what these
+// writer keeps the ledger true. Every second each daemon says from which data it takes, and every two seconds one writes what these
 // have counted.
 type writer struct {
 	*Fence
@@ -172,41 +166,4 @@ func (w *writer) finish(ctx context.Context) {
 			w.opt.Logger.Debug("others do not know that this daemon has stopped", "error", err)
 		}
 	}
-}
-
-// pruneHourly prunes the ledger until ctx ends, while this daemon leads.
-func (g *Fence) pruneHourly(ctx context.Context) {
-	var pruned time.Time
-	retry.Every(ctx, joinEvery, func(now time.Time) {
-		if g.leads() && now.Sub(pruned) >= pruneEvery && g.prune(ctx) {
-			pruned = now
-		}
-	})
-}
-
-// prune deletes minutes that are no longer needed or shown, and merges those of the last days. It returns false if these minutes are not
-// known yet.
-func (g *Fence) prune(ctx context.Context) bool {
-	kept, oldest := time.Duration(0), int64(math.MaxInt64)
-	for _, q := range g.opt.Quotas() {
-		now, known := g.opt.Now(shards.Of(uint64(q.Shard), g.opt.Shards))
-		if !known {
-			return false
-		}
-		oldest = min(oldest, now)
-		for _, window := range q.Windows {
-			kept = max(kept, window.Span)
-		}
-	}
-	if kept == 0 {
-		return false // no quotas, or the catalog is not loaded yet
-	}
-	kept = min(max(kept+24*time.Hour, minKept), maxKept)
-	ctx, cancel := context.WithTimeout(ctx, pruneTimeout)
-	defer cancel()
-	before := (oldest - kept.Microseconds()) / ledgerMinute
-	if err := g.opt.Records.PruneUsage(ctx, before, max(before, oldest/ledgerMinute-int64(delivery.UsageKeptApart/time.Minute))); err != nil {
-		g.opt.Logger.Debug("the usage ledger was not pruned; the next attempt is in an hour", "error", err)
-	}
-	return true
 }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/limitstest"
-	"github.com/pacer/pacer/internal/limits/model"
 	"github.com/pacer/pacer/internal/testservices"
 )
 
@@ -64,50 +62,6 @@ func crashes(t *testing.T, begin, starting time.Duration, seconds int) {
 	if sum != used {
 		t.Errorf("%d used, %d after the store has lost its data", used, sum)
 	}
-}
-
-func TestPruningKeepsTheLongestWindow(t *testing.T) {
-	testservices.Simulation(t)
-	synctest.Test(t, func(t *testing.T) {
-		for _, tc := range []struct{ span, kept time.Duration }{
-			{time.Hour, 31 * 24 * time.Hour}, {31 * 24 * time.Hour, 32 * 24 * time.Hour}, {model.MaxSpan, 367 * 24 * time.Hour},
-		} {
-			q := &delivery.Quota{ID: "q", Windows: windows(10, tc.span, 1, time.Minute)}
-			l := newMemLedger()
-			d := newGuarded("n", l, newMemStore(), []*delivery.Quota{q})
-			time.Sleep(3*time.Hour + time.Minute)
-			d.stop()
-			if n := len(l.Pruned); n < 3 || n > 4 {
-				t.Errorf("pruned %d times in three hours", n)
-			}
-			if last := l.Pruned[len(l.Pruned)-1]; time.Now().UnixMicro()/ledgerMinute-last < int64(tc.kept/time.Minute) ||
-				time.Now().UnixMicro()/ledgerMinute-last > int64((tc.kept+2*time.Hour)/time.Minute) {
-				t.Errorf("%v: pruned before %d minutes ago", tc.span, time.Now().UnixMicro()/ledgerMinute-last)
-			}
-		}
-	})
-}
-
-// slowlyPruned is a ledger whose pruning takes long.
-type slowlyPruned struct{ *memLedger }
-
-func (l slowlyPruned) PruneUsage(ctx context.Context, _, _ int64) error {
-	return pass(ctx, 50*time.Second)
-}
-
-// TestPruningDelaysNoTurn: while the ledger is pruned, the daemon says that it goes on, and writes what was counted.
-func TestPruningDelaysNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, s, q := newMemLedger(), newMemStore(), daily()
-		d := newGuarded("n", slowlyPruned{l}, s, []*delivery.Quota{q})
-		defer d.stop()
-		d.takeAll(s, q, 40*time.Second)
-		var joined, written int64
-		l.Change(func() { joined, written = l.Joined[limitstest.Node{Name: "n"}].At, l.Written[0].At })
-		if now := time.Now().UnixMicro(); now-joined > 2*second || now-written > 4*second {
-			t.Errorf("the daemon said %d s ago that it goes on, and wrote %d s ago", (now-joined)/second, (now-written)/second)
-		}
-	})
 }
 
 // halfDown is a store of two shards, the first of which does not answer.

@@ -23,7 +23,6 @@ type Ledger struct {
 	Used    map[Minute]int64
 	Written map[int]delivery.Taker // up to when all is written, and of which data
 	Joined  map[Node]delivery.Taker
-	Pruned  []int64
 	counts  map[string]count // what was written of each quota last
 	anchors map[delivery.Anchor]int64
 }
@@ -285,11 +284,6 @@ func (l *Ledger) Anchors(ctx context.Context, quotas []string) (list []delivery.
 		}
 	})
 	return list, err
-}
-
-// PruneUsage implements ledger.Database.
-func (l *Ledger) PruneUsage(ctx context.Context, beforeMinute, _ int64) error {
-	return l.do(ctx, func() { l.Pruned = append(l.Pruned, beforeMinute) })
 }
 
 // Total is what the ledger holds of a quota.
