@@ -45,16 +45,13 @@ func (d *desk) useUp(id string, q *delivery.Quota) {
 // tell tells what a daemon tells that has a job of each of the campaigns in memory.
 func (d *desk) tell(campaigns ...string) {
 	d.t.Helper()
-	type memory struct {
-		Campaign            uint64
-		Direct, Jobs, Units int64
-	}
+	type memory struct{ Direct, Jobs, Units int64 }
 	part := struct {
 		Format int
-		Memory []memory
-	}{Format: 1}
+		Memory map[uint64]memory
+	}{1, map[uint64]memory{}}
 	for _, id := range campaigns {
-		part.Memory = append(part.Memory, memory{delivery.CampaignHash(id), 1, 1, 1})
+		part.Memory[delivery.CampaignHash(id)] = memory{1, 1, 1}
 	}
 	var b bytes.Buffer
 	must(d.t, gob.NewEncoder(&b).Encode(part))

@@ -43,7 +43,7 @@ const (
 	Turn  Cause = "turn"  // its rate allows nothing for long: what was sent before, such as a heavy job, has used the slots
 )
 
-// Causes lists every cause in their order. Daemons exchange the positions.
+// Causes lists every cause in their order.
 var Causes = []Cause{
 	None, Invalid, Cancelled, Completed, Ended, Paused, Rate, Sink, Refused, Daemons, Start, Hours, Gate, Store, Quota, Failing,
 	Share, Lane, Stalled, Unreadable, Unanswered, Kafka, Turn,

@@ -130,7 +130,7 @@ func TestWhatAKilledDaemonSent(t *testing.T) {
 			byHash[delivery.CampaignHash(id)] = c
 		}
 		of := func(id string, ready bool, age time.Duration) reported {
-			return reported{part: &part{Nodes: []Daemon{{Ready: ready}}, Tallies: []tally{{Campaign: delivery.CampaignHash(id), Sent: 5}}}, age: age}
+			return reported{part: &part{Nodes: []Daemon{{Ready: ready}}, Tallies: map[uint64]tally{delivery.CampaignHash(id): {Sent: 5}}}, age: age}
 		}
 		r.died([]reported{of("killed", true, freshFor), of("drained", false, freshFor), of("runs", true, 0)}, byHash)
 		if ids := r.ids(); len(ids) != 1 || ids[0] != "killed" {

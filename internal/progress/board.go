@@ -9,27 +9,17 @@ import (
 	"github.com/pacer/pacer/internal/hold"
 )
 
-// Board is what all daemons have reported lately. Make one with ReadBoard. It is immutable.
+// Board is what all daemons have reported lately: the last summary, looked up by campaign. Make one with ReadBoard. It is immutable.
 type Board struct {
-	At      time.Time    // when the daemons knew this
-	Daemons int          // that run
-	Nodes   []Daemon     // these, as far as they describe themselves
-	Sinks   []SinkReport // in the order of their names, and then destinations
-	Keys    []delivery.KeyWaits
-	Late    Lateness
-	Counter string // who counts what was sent; the counts of another begin elsewhere. "" is nobody
+	part
+	At      time.Time // when the daemons knew this
+	Counter string    // who counts what was sent; the counts of another begin elsewhere. "" is nobody
 
 	totals      map[uint64]total
-	waiting     map[string]int64 // by destination
 	where       map[uint64][]int // lanes in which jobs of a campaign wait
 	large, huge int              // how many campaigns have such backlogs in lanes
 	lanes       int              // as far as is known
-	silent      []int            // lanes whose daemon runs no more
-	unread      []int            // lanes that their daemon does not read
-	stuck       map[uint64]note
-	holds       map[uint64]note
-	kafka       time.Time // since when it answers no daemon; zero: it answers one, or that is not known
-	sent        map[uint64]int64
+	kafka       time.Time        // since when it answers no daemon; zero: it answers one, or that is not known
 }
 
 // total is the sum over all daemons for a campaign.
@@ -92,14 +82,7 @@ func ReadBoard(ctx context.Context, x *RedisExchange) (*Board, error) {
 }
 
 func newBoard(now time.Time, s *part) *Board {
-	b := &Board{
-		At: now, Daemons: s.Daemons, Nodes: s.Nodes, Sinks: s.Sinks, Keys: s.Keys, Late: s.Late,
-		totals: s.totals(), waiting: s.AtDestinations, where: map[uint64][]int{}, silent: s.Silent, unread: s.Lanes.Unreadable,
-		stuck: byCampaign(s.Stuck), holds: byCampaign(s.Holds), kafka: kafkaAway(s.Nodes), sent: make(map[uint64]int64, len(s.Tallies)),
-	}
-	for _, one := range s.Tallies {
-		b.sent[one.Campaign] = one.Sent
-	}
+	b := &Board{part: *s, At: now, totals: s.totals(), where: map[uint64][]int{}, kafka: kafkaAway(s.Nodes)}
 	for _, t := range b.totals {
 		if t.inLanes() >= delivery.LargeBacklog {
 			b.large++
@@ -114,7 +97,7 @@ func newBoard(now time.Time, s *part) *Board {
 			b.where[w.Campaign] = append(b.where[w.Campaign], l.Lane)
 		}
 	}
-	for _, lane := range b.unread {
+	for _, lane := range s.Lanes.Unreadable {
 		b.lanes = max(b.lanes, lane+1)
 	}
 	return b
@@ -133,19 +116,11 @@ func kafkaAway(nodes []Daemon) (since time.Time) {
 	return since
 }
 
-func byCampaign(list []note) map[uint64]note {
-	m := make(map[uint64]note, len(list))
-	for _, n := range list {
-		m[n.Campaign] = n
-	}
-	return m
-}
-
 // totals adds up what the summary says of each campaign.
 func (p *part) totals() map[uint64]total {
 	totals := make(map[uint64]total, len(p.Memory))
-	for _, m := range p.Memory {
-		totals[m.Campaign] = total{memory: m, waiting: m.Direct}
+	for campaign, m := range p.Memory {
+		totals[campaign] = total{memory: m, waiting: m.Direct}
 	}
 	for _, l := range p.Lanes.Lanes {
 		for _, w := range l.Waiting {
@@ -177,8 +152,8 @@ func (b *Board) Failure(sink, of string) (last delivery.Failure) {
 // Sent returns the units of the campaign that all daemons have sent since the counter began; ok is false of a campaign that has
 // sent nothing for half a minute.
 func (b *Board) Sent(campaign string) (units int64, ok bool) {
-	units, ok = b.sent[delivery.CampaignHash(campaign)]
-	return units, ok
+	sum, ok := b.Tallies[delivery.CampaignHash(campaign)]
+	return sum.Sent, ok
 }
 
 // Of returns what is known of one campaign.
@@ -187,17 +162,17 @@ func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	all := b.totals[hash]
 	out := &hold.Board{
 		Daemons: b.Daemons, Backlog: all.backlog(), InMemory: all.Jobs, Weight: all.meanWeight(), Due: all.due(), Early: all.early() + all.moving, InHand: all.InHand,
-		Kafka: b.kafka, LanesRead: true, Stuck: b.stuck[hash].Cause, Destination: b.stuck[hash].Destination,
+		Kafka: b.kafka, LanesRead: true, Stuck: b.Stuck[hash].Cause, Destination: b.Stuck[hash].Destination,
 	}
 	out.Lanes = slices.Sorted(slices.Values(b.where[hash]))
 	for _, lane := range out.Lanes {
-		out.LanesRead = out.LanesRead && !slices.Contains(b.silent, lane)
+		out.LanesRead = out.LanesRead && !slices.Contains(b.Silent, lane)
 	}
-	if len(b.unread) > 0 {
+	if len(b.Lanes.Unreadable) > 0 {
 		order := delivery.OrderOfLanes(c.ID, b.lanes)
 		_, end := delivery.LanesFor(all.waiting, b.large, b.huge, b.lanes)
 		for i := range end { // nobody knows what waits there
-			if lane := order.Lane(i); slices.Contains(b.unread, lane) {
+			if lane := order.Lane(i); slices.Contains(b.Lanes.Unreadable, lane) {
 				out.Unread, out.Lanes = append(out.Unread, lane), append(out.Lanes, lane)
 			}
 		}
@@ -205,7 +180,7 @@ func (b *Board) Of(c *delivery.Campaign) *hold.Board {
 	if all.Turn > 0 {
 		out.Turn = time.UnixMicro(all.Turn)
 	}
-	if n, ok := b.holds[hash]; ok {
+	if n, ok := b.Holds[hash]; ok {
 		out.Held, out.Since = n.Cause, time.UnixMicro(n.Since)
 		if n.Cause.Stall() { // only the leader has watched for long enough to tell
 			out.Idle = b.At.Sub(out.Since)

@@ -12,7 +12,7 @@ import (
 func TestABoardKnowsWhatKeepsALane(t *testing.T) {
 	c, first := &delivery.Campaign{ID: "c"}, delivery.OrderOfLanes("c", 8).Lane(0)
 	for age, want := range map[time.Duration]bool{0: true, freshFor: false} {
-		p := &part{Lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, Memory: []memory{{Campaign: delivery.CampaignHash("c"), InHand: 2}}}
+		p := &part{Lanes: delivery.LanesBacklog{Lanes: []delivery.LaneBacklog{{Lane: 7}}, Unreadable: []int{first}}, Memory: map[uint64]memory{delivery.CampaignHash("c"): {InHand: 2}}}
 		b := newBoard(time.Now(), (&merger{}).merge([]reported{{part: p, daemon: "a", age: age}})).Of(c)
 		if (len(b.Unread) == 1) != want || (b.InHand == 2) != want {
 			t.Errorf("%s old: %+v", age, b)

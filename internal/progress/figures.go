@@ -32,9 +32,9 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 
 // sentSince returns the units that all daemons have sent since it was called last, by campaign.
 func (t *Tracker) sentSince(board *Board) map[uint64]int64 {
-	sent := make(map[uint64]int64, len(board.sent))
-	for campaign, units := range board.sent {
-		sent[campaign], t.sent[campaign] = units-t.sent[campaign], units
+	sent := make(map[uint64]int64, len(board.Tallies))
+	for campaign, sum := range board.Tallies {
+		sent[campaign], t.sent[campaign] = sum.Sent-t.sent[campaign], sum.Sent
 	}
 	return sent
 }
@@ -65,7 +65,7 @@ func (t *Tracker) figures(f *forecast, shown map[string]*delivery.Campaign, tota
 
 // foreseen returns the outlooks to be saved: of campaigns, also of those without series of their own, and of destinations.
 func (t *Tracker) foreseen(f *forecast, figures map[string]figure, listed map[string]*delivery.Campaign, board *Board) map[counted]delivery.Outlook {
-	all := make(map[counted]delivery.Outlook, len(listed)+len(board.waiting))
+	all := make(map[counted]delivery.Outlook, len(listed)+len(board.AtDestinations))
 	for id, c := range listed {
 		one, known := figures[id]
 		if !known {
@@ -73,7 +73,7 @@ func (t *Tracker) foreseen(f *forecast, figures map[string]figure, listed map[st
 		}
 		all[counted{campaign: id}] = one.outlook(board.At)
 	}
-	for id, n := range board.waiting {
+	for id, n := range board.AtDestinations {
 		if of := (counted{destination: id}); of.known(t.snapshot) {
 			all[of] = delivery.Outlook{Backlog: delivery.Backlog{Waiting: n}}
 		}

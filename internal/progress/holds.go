@@ -189,12 +189,12 @@ func (h *holds) clear() {
 }
 
 // notes lists the campaigns that are held, for the other daemons and for commands.
-func (h *holds) notes() []note {
-	list := make([]note, 0, len(h.held))
+func (h *holds) notes() map[uint64]note {
+	notes := make(map[uint64]note, len(h.held))
 	for id, one := range h.held {
-		list = append(list, note{Campaign: delivery.CampaignHash(id), Cause: one.answer.Cause, Since: one.answer.Since.UnixMicro()})
+		notes[delivery.CampaignHash(id)] = note{Cause: one.answer.Cause, Since: one.answer.Since.UnixMicro()}
 	}
-	return list
+	return notes
 }
 
 // say writes to the log what holds campaigns, once they have been held for a while, and that they are held no longer.

@@ -20,10 +20,10 @@ import (
 type part struct {
 	Format         int
 	Lanes          delivery.LanesBacklog // in a summary, of each lane the count that is valid
-	Memory         []memory
-	Tallies        []tally  // of campaigns that were worked for lately
-	Stuck          []note   // what this daemon found out about campaigns
-	Nodes          []Daemon // the daemon itself; in a summary all that run
+	Memory         map[uint64]memory
+	Tallies        map[uint64]tally // of campaigns that were worked for lately
+	Stuck          map[uint64]note  // what this daemon found out about campaigns
+	Nodes          []Daemon         // the daemon itself; in a summary all that run
 	Sinks          []SinkReport
 	Keys           []delivery.KeyWaits
 	AtDestinations map[string]int64 // in timers, or for their destinations in memory
@@ -32,13 +32,12 @@ type part struct {
 	Daemons int              // that run
 	Moving  map[uint64]int64 // jobs, by campaign, that are on their way from one partition to another
 	Silent  []int            // lanes whose daemon runs no more
-	Holds   []note           // what holds campaigns
+	Holds   map[uint64]note  // what holds campaigns
 	Late    Lateness         // of all jobs
 }
 
 // memory is what daemons have of a campaign in memory, and in their partitions of ingress and timers.
 type memory struct {
-	Campaign uint64
 	Direct   int64 // jobs of ingress and timers, whether in memory or not; the others are in lanes
 	Timed    int64 // of these, those in timers that are not in memory
 	Jobs     int64 // all jobs in memory
@@ -57,16 +56,15 @@ func (m memory) plus(o memory) memory {
 		turn = max(m.Turn, o.Turn)
 	}
 	return memory{
-		Campaign: o.Campaign, Direct: m.Direct + o.Direct, Timed: m.Timed + o.Timed, Jobs: m.Jobs + o.Jobs, Units: m.Units + o.Units,
+		Direct: m.Direct + o.Direct, Timed: m.Timed + o.Timed, Jobs: m.Jobs + o.Jobs, Units: m.Units + o.Units,
 		InHand: m.InHand + o.InHand, Retrying: m.Retrying + o.Retrying, Early: m.Early + o.Early, Turn: turn, Due: max(m.Due, o.Due),
 	}
 }
 
 // tally is what a daemon has done for a campaign since it started; in a summary, what all have done since the leader counts.
 type tally struct {
-	Campaign uint64
-	Sent     int64 // units
-	Settled  int64 // jobs, for good
+	Sent    int64 // units
+	Settled int64 // jobs, for good
 }
 
 // maxWaiting bounds the destinations that a daemon, or a summary, tells of: those for which most jobs wait.
@@ -85,7 +83,6 @@ func mostWaiting(jobs map[string]int64) map[string]int64 {
 
 // note is what a daemon says of a campaign.
 type note struct {
-	Campaign    uint64
 	Cause       hold.Cause
 	Since       int64  // microseconds since the Unix epoch
 	Destination string // whose gate Cause is about; "": that of the sink
@@ -122,20 +119,20 @@ type activity struct {
 }
 
 // ownTallies returns what this daemon has done for campaigns, of those for which it did something within activeFor, or has begun to.
-func (t *Tracker) ownTallies(now time.Time) (lately []tally) {
-	active := make(map[uint64]activity, len(t.active))
+func (t *Tracker) ownTallies(now time.Time) map[uint64]tally {
+	active, lately := make(map[uint64]activity, len(t.active)), map[uint64]tally{}
 	for _, one := range t.opt.Work.Tallies() {
 		if one.Campaign == "" {
 			continue
 		}
-		is := tally{delivery.CampaignHash(one.Campaign), one.Sent, one.Settled.Total()}
-		last, known := t.active[is.Campaign]
+		campaign, is := delivery.CampaignHash(one.Campaign), tally{one.Sent, one.Settled.Total()}
+		last, known := t.active[campaign]
 		if !known || last.tally != is {
 			last = activity{is, now}
 		}
-		active[is.Campaign] = last
+		active[campaign] = last
 		if now.Sub(last.at) < activeFor {
-			lately = append(lately, is)
+			lately[campaign] = is
 		}
 	}
 	t.active = active
@@ -153,23 +150,24 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 		return nil, err
 	}
 	now := time.Now()
-	p := &part{Lanes: t.opt.Work.Backlog(), Tallies: t.ownTallies(now)}
-	queued, inFlight, held := int64(0), int64(0), map[uint64]memory{}
+	p := &part{Lanes: t.opt.Work.Backlog(), Memory: map[uint64]memory{}, Tallies: t.ownTallies(now), Stuck: map[uint64]note{}}
+	queued, inFlight := int64(0), int64(0)
+	add := func(campaign uint64, m memory) { p.Memory[campaign] = p.Memory[campaign].plus(m) }
 	for _, m := range jobs {
 		queued, inFlight = queued+m.Jobs, inFlight+m.InHand
-		one := memory{Campaign: delivery.CampaignHash(m.Campaign), Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Retrying: m.Retrying, Early: m.Early}
+		one := memory{Jobs: m.Jobs, Units: m.Units, InHand: m.InHand, Retrying: m.Retrying, Early: m.Early}
 		if m.Turn.After(now.Add(turnSoon)) {
 			one.Turn = m.Turn.UnixMicro()
 		}
-		if one != (memory{Campaign: one.Campaign}) {
-			held[one.Campaign] = held[one.Campaign].plus(one)
+		if one != (memory{}) {
+			add(delivery.CampaignHash(m.Campaign), one)
 		}
 	}
 	for _, n := range p.Lanes.Ingress {
-		held[n.Campaign] = held[n.Campaign].plus(memory{Campaign: n.Campaign, Direct: n.Jobs, Retrying: n.Retrying, Due: n.Due})
+		add(n.Campaign, memory{Direct: n.Jobs, Retrying: n.Retrying, Due: n.Due})
 	}
 	for _, n := range p.Lanes.Timers {
-		held[n.Campaign] = held[n.Campaign].plus(memory{Campaign: n.Campaign, Direct: n.Jobs, Timed: n.Unread, Retrying: n.Retrying, Due: n.Due})
+		add(n.Campaign, memory{Direct: n.Jobs, Timed: n.Unread, Retrying: n.Retrying, Due: n.Due})
 	}
 	at, err := t.opt.Work.AtDestinations(ctx)
 	if err != nil {
@@ -181,7 +179,6 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	maps.DeleteFunc(at, func(id string, _ int64) bool { return t.snapshot.Destination(id) == nil })
 	p.AtDestinations = mostWaiting(at)
 	p.Lanes.Ingress, p.Lanes.Timers, p.Lanes.Destinations = nil, nil, nil
-	p.Memory = slices.Collect(maps.Values(held))
 	if t.opt.Node != nil {
 		node := t.opt.Node()
 		node.Name, node.Started, node.Revision = t.opt.Daemon, t.recent.started, t.snapshot.Revision
@@ -193,13 +190,13 @@ func (t *Tracker) part(ctx context.Context) (*part, error) {
 	}
 	troubles, err := t.opt.Work.Troubles(ctx)
 	for _, s := range troubles {
-		n := note{Campaign: delivery.CampaignHash(s.Campaign), Cause: hold.Failing, Destination: s.Destination}
+		n := note{Cause: hold.Failing, Destination: s.Destination}
 		if s.Refused {
 			n.Cause = hold.Refused
 		} else if s.Destination != "" {
 			n.Cause = hold.Gate
 		}
-		p.Stuck = append(p.Stuck, n)
+		p.Stuck[delivery.CampaignHash(s.Campaign)] = n
 	}
 	return p, err
 }

@@ -72,7 +72,7 @@ func fill(v reflect.Value, n *int64) {
 func FuzzPart(f *testing.F) {
 	f.Add([]byte{1, 2})
 	f.Add((&part{Nodes: []Daemon{{Name: "a"}}, Sinks: []SinkReport{{Sink: "b"}}}).encode())
-	f.Add((&part{Daemons: 3, Silent: []int{4}, Memory: []memory{{Campaign: 1, Jobs: 2}}}).encode())
+	f.Add((&part{Daemons: 3, Silent: []int{4}, Memory: map[uint64]memory{1: {Jobs: 2}}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePart(b); err == nil {
 			(&merger{}).merge([]reported{{part: p}})
@@ -85,7 +85,7 @@ func FuzzPart(f *testing.F) {
 // lives.
 func TestSum(t *testing.T) {
 	part := func(daemon string, age time.Duration, generation int32, direct int64, lanes map[int]int64) reported {
-		p := &part{Lanes: delivery.LanesBacklog{Generation: generation}, Memory: []memory{{Campaign: 1, Direct: direct, Jobs: direct + 2, Units: 3 * (direct + 2)}}}
+		p := &part{Lanes: delivery.LanesBacklog{Generation: generation}, Memory: map[uint64]memory{1: {Direct: direct, Jobs: direct + 2, Units: 3 * (direct + 2)}}}
 		for lane, jobs := range lanes {
 			p.Lanes.Lanes = append(p.Lanes.Lanes, delivery.LaneBacklog{
 				Lane: lane, Waiting: []delivery.CampaignCount{{Campaign: 1, Jobs: jobs}},

@@ -54,8 +54,8 @@ func (r *recounts) died(parts []reported, byHash map[uint64]*delivery.Campaign) 
 		if p.fresh() || r.count == nil || len(p.Nodes) == 0 || !p.Nodes[0].Ready {
 			continue
 		}
-		for _, one := range p.Tallies {
-			if c := byHash[one.Campaign]; c != nil {
+		for campaign := range p.Tallies {
+			if c := byHash[campaign]; c != nil {
 				r.killed[c.ID] = true
 			}
 		}

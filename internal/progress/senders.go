@@ -40,11 +40,7 @@ func sendersOf(parts []reported, c *delivery.Campaign) (senders []Sender) {
 			}
 		}
 		slices.Sort(s.Lanes)
-		for _, m := range p.Memory {
-			if m.Campaign == hash {
-				s.InMemory, s.InFlight = m.Jobs, m.InHand
-			}
-		}
+		s.InMemory, s.InFlight = p.Memory[hash].Jobs, p.Memory[hash].InHand
 		if len(s.Lanes) > 0 || s.InMemory > 0 || s.InFlight > 0 {
 			senders = append(senders, s)
 		}

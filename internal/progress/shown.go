@@ -147,7 +147,7 @@ func (t *Tracker) listed(b *Board) (listed, busy map[string]*delivery.Campaign) 
 
 func (t *Tracker) busy(b *Board) map[string]*delivery.Campaign {
 	list := map[string]*delivery.Campaign{}
-	for _, hashes := range []iter.Seq[uint64]{maps.Keys(b.totals), maps.Keys(b.sent), maps.Keys(b.stuck)} {
+	for _, hashes := range []iter.Seq[uint64]{maps.Keys(b.totals), maps.Keys(b.Tallies), maps.Keys(b.Stuck)} {
 		for hash := range hashes {
 			if c := t.byHash[hash]; c != nil {
 				list[c.ID] = c

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -78,9 +77,8 @@ type merger struct {
 
 // merge returns the sum of the parts.
 func (m *merger) merge(parts []reported) *part {
-	s := &part{Tallies: m.count(parts)}
-	readers := laneReaders(parts)
-	held, stuck, sinks, at := map[uint64]memory{}, map[uint64]note{}, map[sinkKey]*SinkReport{}, map[string]int64{}
+	s := &part{Memory: map[uint64]memory{}, Tallies: m.count(parts), Stuck: map[uint64]note{}, AtDestinations: map[string]int64{}}
+	readers, sinks := laneReaders(parts), map[sinkKey]*SinkReport{}
 	for i := range parts {
 		p := &parts[i]
 		for _, l := range p.Lanes.Lanes {
@@ -100,29 +98,27 @@ func (m *merger) merge(parts []reported) *part {
 		addSinks(sinks, p.Sinks)
 		s.Keys = append(s.Keys, p.Keys...)
 		s.Lanes.Unreadable = append(s.Lanes.Unreadable, p.Lanes.Unreadable...)
-		for _, m := range p.Memory {
-			held[m.Campaign] = held[m.Campaign].plus(m)
+		for campaign, m := range p.Memory {
+			s.Memory[campaign] = s.Memory[campaign].plus(m)
 		}
 		for destination, n := range p.AtDestinations {
-			at[destination] += n
+			s.AtDestinations[destination] += n
 		}
-		for _, n := range p.Stuck { // of several notes, what refuses for good comes first
-			if before, ok := stuck[n.Campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(before.Cause, n.Cause)) < 0 {
-				stuck[n.Campaign] = n
+		for campaign, n := range p.Stuck { // of several notes, what refuses for good comes first
+			if before, ok := s.Stuck[campaign]; !ok || cmp.Or(cmp.Compare(n.Destination, before.Destination), cmp.Compare(before.Cause, n.Cause)) < 0 {
+				s.Stuck[campaign] = n
 			}
 		}
 	}
-	s.Keys = delivery.SumKeyWaits(s.Keys)
-	s.Memory, s.Stuck, s.Sinks = slices.Collect(maps.Values(held)), slices.Collect(maps.Values(stuck)), summed(sinks)
-	s.AtDestinations = mostWaiting(at)
+	s.Keys, s.Sinks, s.AtDestinations = delivery.SumKeyWaits(s.Keys), summed(sinks), mostWaiting(s.AtDestinations)
 	s.Moving = m.past.moving(time.Now(), s.totals(), m.sums)
 	return s
 }
 
 // count returns what was counted of the campaigns in the parts since the first call. A daemon's first tally of a campaign is left out, since
 // its beginning is unknown.
-func (m *merger) count(parts []reported) (list []tally) {
-	seen, told := map[string]map[uint64]tally{}, map[uint64]bool{}
+func (m *merger) count(parts []reported) map[uint64]tally {
+	seen, counted := map[string]map[uint64]tally{}, map[uint64]tally{}
 	if m.sums == nil {
 		m.sums = map[uint64]tally{}
 	}
@@ -132,21 +128,18 @@ func (m *merger) count(parts []reported) (list []tally) {
 			before = map[uint64]tally{}
 		}
 		seen[p.daemon] = before
-		for _, is := range p.Tallies {
-			was, ok := before[is.Campaign]
-			if before[is.Campaign] = is; !ok {
+		for campaign, is := range p.Tallies {
+			was, ok := before[campaign]
+			if before[campaign] = is; !ok {
 				was = is
 			}
-			sum := m.sums[is.Campaign]
-			m.sums[is.Campaign] = tally{is.Campaign, sum.Sent + max(0, is.Sent-was.Sent), sum.Settled + max(0, is.Settled-was.Settled)}
-			told[is.Campaign] = true
+			sum := m.sums[campaign]
+			m.sums[campaign] = tally{sum.Sent + max(0, is.Sent-was.Sent), sum.Settled + max(0, is.Settled-was.Settled)}
+			counted[campaign] = m.sums[campaign]
 		}
 	}
 	m.seen = seen
-	for campaign := range told {
-		list = append(list, m.sums[campaign])
-	}
-	return list
+	return counted
 }
 
 // forget drops campaigns that are not known any more.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -256,7 +254,7 @@ func (t *Tracker) sumUp(left []Left) []byte {
 	s := t.merger.merge(parts)
 	s.Late, s.Holds = t.late, t.holds.notes()
 	if t.at.IsZero() { // another daemon led until now, and has passed on since when
-		s.Holds = slices.Collect(maps.Values(t.board.Load().holds))
+		s.Holds = t.board.Load().Holds
 	}
 	return s.encode()
 }

@@ -361,7 +361,7 @@ func TestExchange(t *testing.T) {
 func TestWhatIsFromTheFutureIsOld(t *testing.T) {
 	exchange, client := overRedis(t)
 	m := newMember("m", exchange, newShelf(), catalogOf(campaign("c", 10, 1)))
-	future, dead := time.Now().Add(time.Hour), (&part{Memory: []memory{{Campaign: delivery.CampaignHash("c"), Direct: 50}}}).encode()
+	future, dead := time.Now().Add(time.Hour), (&part{Memory: map[uint64]memory{delivery.CampaignHash("c"): {Direct: 50}}}).encode()
 	client.HSet(t.Context(), "{p.}progress", "dead", strconv.FormatInt(future.UnixMilli(), 10)+" "+string(dead))
 	client.Set(t.Context(), "{p.}progress-summary", strconv.FormatInt(future.UnixMicro(), 10)+" dead "+string(dead), time.Minute)
 	if board, err := ReadBoard(t.Context(), exchange); err != nil || board.Of(m.opt.Snapshot().Campaign("c")).Backlog.Total() != 0 {
