@@ -61,7 +61,7 @@ func (sl *slots) ask(now instant) {
 		arrival := sl.now().local
 		sl.inbox.do(func(now instant) {
 			if err == nil {
-				sl.quantum.lasts.observe(arrival - sent)
+				sl.takes.lasts.observe(arrival - sent)
 			}
 			sl.taken(queues, asks, reply, err, arrival, now)
 		})
@@ -96,7 +96,7 @@ func (sl *slots) askOf(q *queue, now instant) (a delivery.Ask, ok bool) {
 		return a, false
 	}
 	if q.granted == 0 && q.parts[rankAllowed].len() > 0 { // the keys of jobs that they no longer allow when the slots come are asked once more
-		sl.disallow(q, tooLate(now.wall.Add(time.Duration(sl.quantum.lasts)*time.Microsecond)))
+		sl.disallow(q, tooLate(now.wall.Add(time.Duration(sl.takes.lasts)*time.Microsecond)))
 	}
 	weights := q.weights()
 	if weights != nil {
@@ -120,9 +120,9 @@ func (sl *slots) lead(q *queue) (lead int64) {
 		return 0
 	}
 	if q.keyed() && q.parts[rankAllowed].len() == 0 {
-		lead = sl.sends.headStart() + int64(sl.quantum.lasts)
+		lead = sl.sends.headStart() + int64(sl.takes.lasts)
 	}
-	if lasts, rate := int64(sl.quantum.lasts), q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
+	if lasts, rate := int64(sl.takes.lasts), q.campaign.Rate; rate.Spacing() >= farApart && 2*lasts > sl.opt.lateBy(q.campaign, rate) {
 		lead = max(lead, lasts+rand.Int64N(lasts)) // apart: those that ask together must not all go together
 	}
 	return lead

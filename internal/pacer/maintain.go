@@ -79,7 +79,7 @@ func (p *Pacer) maintain(now instant) {
 	p.campaigns.dropCounts(p.opt.UnknownGrace, now)
 	p.measure()
 	p.measureRates(now)
-	p.quantum.adapt()
+	p.quantum.adapt(p.takes.lasts)
 }
 
 // moveOn relays the jobs from ingress and timers that will not get their turn in time: an ingress offset must not stay

@@ -31,7 +31,6 @@ type quantum struct {
 	shortest int64           // microseconds
 	longest  int64           // microseconds
 	budget   float64         // take items a second
-	lasts    latency         // of takes
 	rates    []delivery.Rate // of the campaigns with jobs
 }
 
@@ -41,9 +40,9 @@ func newQuantum(shortest, longest time.Duration, budget int) quantum {
 	}
 }
 
-// adapt lengthens the quantum at once if necessary, and shortens it gradually.
-func (q *quantum) adapt() {
-	length := max(float64(q.shortest), float64(q.lasts))
+// adapt lengthens the quantum at once if necessary, and shortens it gradually. A take lasts so long.
+func (q *quantum) adapt(lasts latency) {
+	length := max(float64(q.shortest), float64(lasts))
 	for length < float64(q.longest) {
 		n := q.itemsPerSecond(length)
 		if n <= q.budget {

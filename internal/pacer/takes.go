@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	maxTakes = 4    // takes in flight at once
+	maxTakes = 4    // takes in flight at once, while they last no longer than quickly
 	maxItems = 1024 // items of one take: a longer one has its answers later, and they take longer to be noted
 	fewItems = 8    // so few campaigns need not be gathered: after a take of them, the next may follow sooner
+	quickly  = latency(100_000)
 	// recoveredAfter is how long no take must have failed before the store counts as answering again. If one of several
 	// shards does not answer, only the takes that need it fail.
 	recoveredAfter = time.Second
@@ -22,7 +23,8 @@ type takes struct {
 	asks      timeHeap[*queue] // by the time of their next ask
 	gap       int64            // the least time between two takes of many items: campaigns that come due in it ask together
 	underWay  int
-	last      int64 // when the last take was made
+	lasts     latency // of a take
+	last      int64   // when the last take was made
 	lastItems int
 
 	outage     retry.Outage // of the limiter
@@ -59,11 +61,15 @@ func (t *takes) from() int64 {
 	return t.last + t.gap
 }
 
-func (t *takes) ready(now int64) bool { return t.underWay < maxTakes && now >= t.from() }
+// full reports whether no further take may be made now. Where takes last long, they wait for each other at the store. More of them would last
+// longer than the store is waited for, as if it did not answer.
+func (t *takes) full() bool { return t.underWay >= max(1, int(maxTakes*quickly/max(quickly, t.lasts))) }
+
+func (t *takes) ready(now int64) bool { return !t.full() && now >= t.from() }
 
 // next is when a take is next to be made; ok is false while no queue asks, or the end of a take has to be awaited.
 func (t *takes) next() (at int64, ok bool) {
-	if t.asks.len() == 0 || t.underWay >= maxTakes {
+	if t.asks.len() == 0 || t.full() {
 		return 0, false
 	}
 	return max(t.asks.first().at, t.from()), true

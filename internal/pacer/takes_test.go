@@ -38,6 +38,14 @@ func TestTakesAreGathered(t *testing.T) {
 	if _, ok := takes.next(); ok || takes.ready(time.Hour.Microseconds()) {
 		t.Error("too many takes are under way")
 	}
+	for lasts, most := range map[latency]int{0: 4, quickly: 4, 2 * quickly: 2, 20 * quickly: 1} {
+		slow := newTakes(0)
+		slow.lasts = lasts
+		for !slow.full() {
+			slow.begin(1, 0)
+		}
+		exactly(t, slow.underWay, most, "takes that last %d us", lasts)
+	}
 }
 
 // The pause between takes doubles while the limiter does not answer; it answers again once no take has failed for a second.
@@ -103,14 +111,13 @@ func TestTheQuantumFollowsTheLoad(t *testing.T) {
 			for _, n := range rapid.SliceOfN(rapid.Int64Range(1, 100_000), 0, 300).Draw(rt, "rates") {
 				q.rates = append(q.rates, delivery.Rate{N: n, Per: 100_000_000})
 			}
-			q.lasts.observe(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take"))
-			before := q.length
-			q.adapt()
+			lasts, before := latency(rapid.Int64Range(0, 2*time.Second.Microseconds()).Draw(rt, "take")), q.length
+			q.adapt(lasts)
 			if q.length < q.shortest || q.length > q.longest {
 				rt.Fatalf("%d us", q.length)
 			}
-			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < int64(q.lasts)) {
-				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, q.lasts)
+			if n := q.itemsPerSecond(float64(q.length + 1)); q.length < q.longest && (n > q.budget || q.length+1 < int64(lasts)) {
+				rt.Fatalf("%d us: %g items, takes of %d us", q.length, n, lasts)
 			}
 			if float64(q.length) < float64(before)*0.9-1 {
 				rt.Fatalf("from %d to %d us at once", before, q.length)
