@@ -20,8 +20,10 @@ import (
 const (
 	// gaugesEvery is how often the gauges are updated.
 	gaugesEvery = time.Second
-	// fewQuotas are read in each update. More are read in turns, all within sweepTurns updates.
-	fewQuotas, sweepTurns = 100, 4
+	// sweepTurns is in how many updates all quotas are read. Quotas that change are read in each.
+	sweepTurns = 4
+	// stillAfter is after how many readings without a change a quota counts as idle.
+	stillAfter = 5
 	// showFor is how long a value is shown that cannot be updated.
 	showFor = 10 * time.Second
 	// latestFor is how old windows may be for a forecast.
@@ -54,6 +56,7 @@ type Gauges struct {
 type learnt struct {
 	reading
 	revision int64
+	still    int // readings without a change
 }
 
 // reading is what was read of windows.
@@ -133,12 +136,11 @@ func (g *Gauges) update(ctx context.Context) {
 	g.export(known)
 }
 
-// due returns the quotas to be read in this turn: all if they are few, and a part of them otherwise.
+// due returns the quotas to be read in this turn: those that have changed lately, and a part of the others.
 func (g *Gauges) due(quotas []*delivery.Quota) (list []*delivery.Quota) {
-	turns := min(1+len(quotas)/fewQuotas, sweepTurns)
 	g.turn++
 	for i, q := range quotas {
-		if l, known := g.learnt[q.ID]; !known || l.revision != q.Revision || (i+g.turn)%turns == 0 {
+		if l, known := g.learnt[q.ID]; !known || l.revision != q.Revision || l.still < stillAfter || (i+g.turn)%sweepTurns == 0 {
 			list = append(list, q)
 		}
 	}
@@ -147,14 +149,30 @@ func (g *Gauges) due(quotas []*delivery.Quota) (list []*delivery.Quota) {
 
 // learn notes the windows that were read, and forgets quotas that are gone.
 func (g *Gauges) learn(s *delivery.Snapshot, states []delivery.WindowState, now time.Time) {
-	read := map[string][]delivery.WindowState{}
-	for _, state := range states {
-		read[state.Quota] = append(read[state.Quota], state)
-	}
-	for id, windows := range read {
-		g.learnt[id] = learnt{reading{windows, now}, s.Quotas[id].Revision}
+	for len(states) > 0 {
+		q, n := s.Quotas[states[0].Quota], 1
+		for n < len(states) && states[n].Quota == q.ID {
+			n++
+		}
+		l := g.learnt[q.ID]
+		l.still++
+		if l.revision != q.Revision || !slices.EqualFunc(l.windows, states[:n], alike(q)) {
+			l.still = 0
+		}
+		l.reading, l.revision = reading{states[:n], now}, q.Revision
+		g.learnt[q.ID], states = l, states[n:]
 	}
 	maps.DeleteFunc(g.learnt, func(id string, _ learnt) bool { return s.Quotas[id] == nil })
+}
+
+// alike compares two readings of a window of a quota. The reset of a full window is the time of the reading.
+func alike(q *delivery.Quota) func(before, now delivery.WindowState) bool {
+	return func(before, now delivery.WindowState) bool {
+		if now.Remaining == q.Windows[now.Window].Limit {
+			before.ResetAt = now.ResetAt
+		}
+		return before == now
+	}
 }
 
 // export sets the series of quotas, by id, and removes those of others and of earlier definitions.

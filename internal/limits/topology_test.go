@@ -452,23 +452,37 @@ func TestGaugesAreRemovedRatherThanWrong(t *testing.T) {
 	})
 }
 
-// TestManyQuotasAreReadInTurns: a few of them in each turn.
-func TestManyQuotasAreReadInTurns(t *testing.T) {
+// TestIdleQuotasAreReadInTurns: of 400 quotas, one has traffic. It is read each time, the others in turns: that a full window is full again at
+// the time of each reading is no traffic.
+func TestIdleQuotasAreReadInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for quotas, each := range map[int]int{fewQuotas - 1: fewQuotas - 1, 4 * fewQuotas: fewQuotas} {
-			g := newGauged(quotas)
-			g.run(1)
-			g.store.reads = 0
-			g.run(40)
-			if g.store.reads != 40*each {
-				t.Errorf("%d of %d quotas are read in 40 turns, want %d", g.store.reads, quotas, 40*each)
+		g := newGauged(400)
+		states := g.store.states
+		left := func(quota int) float64 {
+			return testutil.ToFloat64(g.remaining.WithLabelValues(states[quota].Quota, "1h"))
+		}
+		turns := func(n int) {
+			for range n {
+				for i := range states {
+					states[i].ResetAt = time.Now().UnixMicro()
+				}
+				states[0].Remaining--
+				g.run(1)
+				if n := left(0); n != float64(states[0].Remaining) {
+					t.Fatalf("%v units remain, want %d", n, states[0].Remaining)
+				}
 			}
-			g.store.states[17].Remaining = 5
-			g.run(sweepTurns)
-			n := testutil.ToFloat64(g.remaining.WithLabelValues(g.store.states[17].Quota, "1h"))
-			if n != 5 || len(g.Latest()) != quotas {
-				t.Errorf("%v units of a quota with traffic, %d windows", n, len(g.Latest()))
-			}
+		}
+		turns(2 * (stillAfter + 1))
+		g.store.reads = 0
+		turns(40)
+		if most := 40 * (400/sweepTurns + 1); g.store.reads > most {
+			t.Errorf("%d quotas are read in 40 turns, want at most %d", g.store.reads, most)
+		}
+		states[17].Remaining = 5
+		turns(sweepTurns)
+		if n := left(17); n != 5 || len(g.Latest()) != 400 {
+			t.Errorf("%v units of a quota with traffic again, %d windows", n, len(g.Latest()))
 		}
 	})
 }
