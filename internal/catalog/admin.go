@@ -70,7 +70,7 @@ func (a *Admin) WriteCampaign(ctx context.Context, id string, change *CampaignCh
 	})
 }
 
-// zoneOf returns the time zone in which a change writes times: as the change says, or as the campaign has it. With an error it is UTC.
+// zoneOf returns the time zone of the times in a change: that of the change, or else that of the campaign. With an error it is UTC.
 func (a *Admin) zoneOf(ctx context.Context, id string, c *CampaignChange) (*time.Location, error) {
 	if c.TimeZone != nil || c.StartsAt == nil && c.EndsAt == nil && c.FinishBy == nil {
 		return notation.ZoneOrUTC(orZero(c.TimeZone)), nil

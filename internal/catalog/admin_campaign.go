@@ -52,7 +52,7 @@ type CampaignRow struct {
 // Seen returns the revision of the campaign when it was read.
 func (r *CampaignRow) Seen() int64 { return r.Revision }
 
-// Outcomes are how many jobs ended in which way.
+// Outcomes counts jobs by how they ended.
 type Outcomes struct {
 	Delivered int64 `json:"delivered"`
 	Rejected  int64 `json:"rejected"`

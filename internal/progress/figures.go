@@ -95,7 +95,7 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 		}
 		at = latest(at, a.Until)
 	}
-	if at = latest(at, todo.Due); !ok || !f.foreseen(at) {
+	if at = latest(at, todo.Due); !ok || !f.near(at) {
 		return figure{backlog: all.backlog()}
 	}
 	return figure{backlog: all.backlog(), eta: at.Sub(f.now).Seconds(), known: true}

@@ -117,7 +117,7 @@ func (l *Late) seconds() float64 {
 
 // late returns by how much the campaign, which has no FinishBy in the forecast, misses one; nil: it does not.
 func (f *forecast) late(c *delivery.Campaign, left Todo, by time.Time) *Late {
-	timers := f.foreseen(left.Due) && left.Due.After(by)
+	timers := f.near(left.Due) && left.Due.After(by)
 	at, ok := f.doneUnder(c, left, c.Quotas)
 	l := &Late{}
 	switch inTime := ok && !at.After(by); {

@@ -140,7 +140,7 @@ func divideRate(shares []*share, rate float64) (used float64) {
 func (f *forecast) done(c *delivery.Campaign, jobs Todo) (at time.Time, ok bool) {
 	at, ok = f.doneUnder(c, jobs, c.Quotas)
 	at = latest(at, jobs.Due)
-	return at, ok && f.foreseen(at)
+	return at, ok && f.near(at)
 }
 
 func latest(a, b time.Time) time.Time {
@@ -150,8 +150,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// foreseen reports whether a time is near enough to be told.
-func (f *forecast) foreseen(at time.Time) bool { return at.Sub(f.now).Seconds() < longest }
+// near reports whether a time is near enough to be told.
+func (f *forecast) near(at time.Time) bool { return at.Sub(f.now).Seconds() < longest }
 
 // doneUnder is done under some of its quotas, if no job waits in timers.
 func (f *forecast) doneUnder(c *delivery.Campaign, jobs Todo, quotas []*delivery.Quota) (at time.Time, ok bool) {
