@@ -204,8 +204,10 @@ func TestAHeldKeyWaits(t *testing.T) {
 		t.Errorf("%d jobs of the held key were sent", len(list))
 	}
 	s.run("key", "release", "hook", "shop-7")
-	s.publish([]job{keyed("c", "shop-7", 2)})
-	s.await(20*time.Second, "a job after the release", func() bool { return len(s.byKey()["shop-7"]) > 0 })
+	s.await(20*time.Second, "a job after the release", func() bool {
+		s.publish([]job{keyed("c", "shop-7", 2)}) // one that is read before the daemon knows of the release waits
+		return len(s.byKey()["shop-7"]) > 0
+	})
 	for _, bad := range [][]string{
 		{"quota", "set", "hook", "--per", "A b"}, {"quota", "set", "other", "--per", "to", "--window", "0/1s"}, {"quota", "set", "plain", "--max-wait", "1h"},
 		{"key", "hold", "hook", strings.Repeat("x", 300)}, {"key", "show", "nothing", "x"}, {"key", "hold", "hook", "x", "--until", "soon"},

@@ -16,6 +16,7 @@ type check struct {
 	value  string // of its key
 	units  int64
 	most   int64         // see the script
+	held   time.Duration // how long its row holds the value from when it was asked about: the script is not asked, nor is a turn reserved
 	from   time.Time     // before which nothing is sent
 	lost   time.Duration // how long nothing is sent after the data was lost, since what was counted is unknown; 0: the quota is open
 	turned bool
@@ -38,9 +39,21 @@ const farthest = 3_600_000
 
 func (k *check) counted() bool { return k.answer < 0 && k.answer > capped }
 
+// turnless reports whether a job that waits has to ask again for a turn.
+func (k *check) turnless() bool { return k.held > 0 || k.answer >= farthest }
+
+// holds answers for the script while the value is held.
+func (k *check) holds() {
+	if answer := k.held.Milliseconds() + 1; answer > k.most {
+		k.finish(capped-answer, nil)
+	} else {
+		k.finish(min(answer, farthest), nil)
+	}
+}
+
 // reserved returns how far ahead the turn is that the check has reserved; 0: it has reserved none, as if the job has had its turn.
 func (k *check) reserved() int64 {
-	if k.turned || k.answer >= farthest {
+	if k.turned || k.turnless() {
 		return 0
 	}
 	return max(0, k.answer)

@@ -110,7 +110,7 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 		g.ends = earlier(g.ends, ends)
 		k := &check{
 			group: g, what: what, id: idOf(q.ID, value), quota: q, value: value, units: j.Weight, most: forever, turned: what == take && j.HadTurn(),
-			spec: windows, from: q.Keys[value].HeldUntil,
+			spec: windows, held: q.Keys[value].HeldUntil.Sub(now),
 		}
 		switch {
 		case q.MaxWait == 0:
@@ -124,19 +124,23 @@ func (c *Checker) checks(what string, campaign *delivery.Campaign, sink string, 
 			}
 		}
 		if k.lost > 0 {
-			k.from = later(k.from, c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost))
+			k.from = c.options.Snapshot().Stores[c.shardOf(k)].Add(k.lost)
 		}
 		g.checks = append(g.checks, k)
 	}
 	return g
 }
 
-// ask sends the checks to their shards.
+// ask sends the checks to their shards, but for those of values that are held.
 func (c *Checker) ask(groups ...*group) {
 	parts := make([][]*check, len(c.shards))
 	for _, g := range groups {
 		g.left.Store(int32(len(g.checks)))
 		for _, k := range g.checks {
+			if k.held > 0 {
+				k.holds()
+				continue
+			}
 			at := c.shardOf(k)
 			if k.what == turn {
 				at += len(c.shards) / 2
@@ -160,7 +164,7 @@ func (c *Checker) failing(g *group) bool {
 
 // passes reports whether the quota of a check lets jobs pass although it cannot be asked.
 func (c *Checker) passes(k *check) bool {
-	return k.quota.OnStoreFailure == delivery.PolicyOpen && (errors.Is(k.err, errForeign) || c.shards[c.shardOf(k)].FailsFor() >= openAfter)
+	return k.held <= 0 && k.quota.OnStoreFailure == delivery.PolicyOpen && (errors.Is(k.err, errForeign) || c.shards[c.shardOf(k)].FailsFor() >= openAfter)
 }
 
 // Refuse marks the jobs that lack a key of a keyed quota, or are heavier than a window of it allows.

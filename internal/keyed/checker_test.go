@@ -378,8 +378,13 @@ func TestOverridesAndHolds(t *testing.T) {
 			t.Errorf("%d: %+v", i, res)
 		}
 	}
-	if res := r.sendSoon(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second {
+	if res := r.sendSoon(job("held")); res.Class != delivery.Withheld || res.RetryAfter < 50*time.Second || res.Reason != delivery.ReasonKeyLine {
 		t.Errorf("%+v", res)
+	}
+	r.reserve(job("held"))
+	r.quota.Keys = nil // which a daemon may learn later than who has changed it
+	if res := r.sendSoon(job("held")); res.Class != delivery.Delivered {
+		t.Errorf("a job after the hold waits: %+v", res)
 	}
 }
 
@@ -409,7 +414,8 @@ func TestLimitsThatAreLowered(t *testing.T) {
 	}
 }
 
-// TestAStoreThatHangs: with policy open jobs are sent without it, otherwise they wait, and neither holds up those who read jobs.
+// TestAStoreThatHangs: with policy open jobs are sent without it but for those of values that are held, otherwise they wait, and neither holds up those
+// who read jobs.
 func TestAStoreThatHangs(t *testing.T) {
 	testservices.RealTime(t)
 	t.Parallel()
@@ -426,6 +432,10 @@ func TestAStoreThatHangs(t *testing.T) {
 		}
 		if res := r.send(job("a")); res.Class != want || want == delivery.Withheld && res.RetryAfter != failPause {
 			t.Errorf("%s: %+v", policy, res)
+		}
+		r.quota.Keys = map[string]delivery.KeyRow{"held": {HeldUntil: time.Now().Add(time.Hour)}}
+		if res := r.send(job("held")); res.Class != delivery.Withheld {
+			t.Errorf("%s: a value that is held: %+v", policy, res)
 		}
 		begun := time.Now()
 		r.reserve(job("a"))

@@ -59,7 +59,7 @@ func (w *waits) tell(by *check, wait time.Duration, capped bool) delivery.KeyAns
 		return delivery.KeyAnswer{Wait: wait, Capped: by.quota.ID}
 	}
 	r.until[time.Now().Add(wait).Unix()]++
-	if wait >= farthest*time.Millisecond {
+	if by.turnless() {
 		return delivery.KeyAnswer{Wait: wait, Reason: delivery.ReasonKeyLine}
 	}
 	return delivery.KeyAnswer{Wait: wait, Reason: delivery.ReasonKey}
