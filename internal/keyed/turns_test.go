@@ -108,6 +108,22 @@ func TestALongLineStays(t *testing.T) {
 	}
 }
 
+// TestACountedJobIsBeforeLaterOnes: given back, it does not wait for the turns of those that came meanwhile, with which nobody would be sent for a span.
+func TestACountedJobIsBeforeLaterOnes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
+	first, second := job("a"), job("a")
+	r.eventually("the job is counted", func() bool { return r.asked(first).SendBy != 0 })
+	if r.reserve(second); time.Until(second.Due) < 9*time.Second {
+		t.Fatalf("the next turn is in %s", time.Until(second.Due))
+	}
+	r.Checker.Release(first)
+	first.Turned = true // as a pacer says of a job that was counted
+	if res := r.sendSoon(first); res.Class != delivery.Delivered {
+		t.Errorf("%+v", res)
+	}
+}
+
 // TestTurnsThatAreLeft go to the next one.
 func TestTurnsThatAreLeft(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -215,6 +216,25 @@ func TestKeysThatAnswerAgain(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			exactly(t, f.count("c"), i+1, "jobs were sent half a second after the last one came")
 		}
+	})
+}
+
+// TestAJobThatWasCountedIsBeforeLaterOnes: it is asked about again as one that has had its turn, after an answer that came too late, or a pause.
+func TestAJobThatWasCountedIsBeforeLaterOnes(t *testing.T) {
+	var had []bool
+	k := &keys{takes: 5 * time.Millisecond}
+	k.count = func(j *delivery.Job) (a delivery.KeyAnswer) {
+		if had = append(had, j.HadTurn()); len(had) > 1 {
+			a.SendBy = delivery.StampOf(time.Now().Add(35 * time.Millisecond))
+		}
+		return a
+	}
+	oneKeyed(t, keyedCampaign(100), k, func(t *testing.T, f *fleet) {
+		f.offered(t, delivery.FromIngress, "c", 1)
+		time.Sleep(time.Second)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		must(t, fmt.Sprint(had), "[false true]", "whether it had had its turn, when it was asked about")
 	})
 }
 
