@@ -120,7 +120,7 @@ func showProgress(p *printer, v *view.Campaign) {
 	for _, other := range []struct {
 		name string
 		jobs int64
-	}{{"rejected", g.Rejected}, {"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}} {
+	}{{"rejected", g.Rejected}, {"dead", g.Dead}, {"expired", g.Expired}, {"cancelled", g.Cancelled}, {"capped", g.Capped}} {
 		if other.jobs > 0 {
 			p.line("%s\t%d", other.name, other.jobs)
 		}

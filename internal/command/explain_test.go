@@ -176,3 +176,16 @@ func TestJobsOfNoCampaign(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryOutcomeIsShown: jobs that ended in any way are not to be missed.
+func TestEveryOutcomeIsShown(t *testing.T) {
+	d := newDesk(t, "127.0.0.1:1")
+	d.sinks()
+	d.run("campaign create spring --rate 10")
+	var shown []string
+	for _, o := range delivery.SettledOutcomes {
+		d.exec(`INSERT INTO pacer.campaign_progress (campaign_id, ` + o.String() + `) VALUES ('spring', 7) ON CONFLICT (campaign_id) DO UPDATE SET ` + o.String() + ` = 7`)
+		shown = append(shown, o.String()+" 7")
+	}
+	d.fields(d.run("campaign show spring"), shown...)
+}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -174,6 +175,11 @@ func TestTablesForSpreadsheets(t *testing.T) {
 		name, _, _ := strings.Cut(path, "?")
 		if as := answer.Header().Get("Content-Disposition"); err != nil || len(rows) != want || as != `attachment; filename="`+name+`"` {
 			t.Errorf("%s: %d rows, want %d, as %s; %v", path, len(rows), want, as, err)
+		}
+		for _, o := range delivery.SettledOutcomes {
+			if name == "campaigns.csv" && !slices.Contains(rows[0], o.String()) {
+				t.Errorf("%s: no column %s", path, o)
+			}
 		}
 		for _, row := range rows {
 			for _, cell := range row {

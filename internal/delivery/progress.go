@@ -94,7 +94,8 @@ type Tally struct {
 	Campaign    string // "": of the destination
 	Destination string
 	Settled     Settled
-	Sent        int64 // units: of jobs settled for good, and of attempts that are to be repeated
+	Sent        int64 // units, each attempt alike
+	Unsent      int64 // units of jobs that were settled for good without being sent: they were too late, too many, or not wanted
 }
 
 // Answer is what a destination said to a job.
@@ -144,7 +145,8 @@ type Outlook struct {
 // for concurrent use.
 type Account struct {
 	outcomes [OutcomeCapped + 1]atomic.Int64 // jobs
-	sent     atomic.Int64                    // units
+	// Units; see Tally.
+	sent, unsent atomic.Int64
 	// When a job was last taken, and when one last failed that is to be tried again; Unix microseconds, 0: never.
 	success, failure atomic.Int64
 }
@@ -152,12 +154,12 @@ type Account struct {
 // Add counts one settled job.
 func (a *Account) Add(j *Job, o Outcome) {
 	a.outcomes[o].Add(1)
-	switch o {
-	case OutcomeDelivered, OutcomeRejected, OutcomeDead, OutcomeExpired, OutcomeCancelled, OutcomeCapped:
-		if j.State == nil { // else it was counted when its first step was done
-			a.sent.Add(j.Weight)
-		}
-	default: // it has only moved (see Tried), or its first copy counts
+	switch {
+	case !o.Final() || j.State != nil: // it has only moved (see Tried), its first copy counts, or it was counted when its first step was done
+	case o == OutcomeDelivered || o == OutcomeRejected || o == OutcomeDead && j.Attempt > 0:
+		a.sent.Add(j.Weight)
+	default:
+		a.unsent.Add(j.Weight)
 	}
 }
 
@@ -186,7 +188,7 @@ func (a *Account) Jobs(o Outcome) int64 { return a.outcomes[o].Load() }
 
 // Tally is the account of a campaign at this moment.
 func (a *Account) Tally(campaign string) Tally {
-	t := Tally{Campaign: campaign, Sent: a.sent.Load()}
+	t := Tally{Campaign: campaign, Sent: a.sent.Load(), Unsent: a.unsent.Load()}
 	for _, o := range SettledOutcomes {
 		t.Settled[o] = a.Jobs(o)
 	}

@@ -181,6 +181,22 @@ func TestAnswersAreTold(t *testing.T) {
 	})
 }
 
+// TestWhatIsNotSentIsNoneOfTheUnitsSent: jobs that are settled without a call, such as those of a campaign that is cancelled, add nothing to its throughput.
+func TestWhatIsNotSentIsNoneOfTheUnitsSent(t *testing.T) {
+	var a delivery.Account
+	for o, attempts := range map[delivery.Outcome]int{
+		delivery.OutcomeDelivered: 1, delivery.OutcomeRejected: 1, delivery.OutcomeDead: 1, // sent
+		delivery.OutcomeExpired: 1, delivery.OutcomeCancelled: 0, delivery.OutcomeCapped: 0, delivery.OutcomeDuplicate: 0, // not now
+		delivery.OutcomeRetried: 1, delivery.OutcomeRequeued: 0, // only moved
+	} {
+		a.Add(&delivery.Job{Weight: 10, History: delivery.History{Attempt: attempts}}, o)
+	}
+	a.Add(&delivery.Job{Weight: 5}, delivery.OutcomeDead) // missing_key, say
+	if is := a.Tally("c"); is.Sent != 30 || is.Unsent != 45 {
+		t.Errorf("%d units sent, %d not", is.Sent, is.Unsent)
+	}
+}
+
 // TestJobsAreCountedByDestination: by those with a row, however many others there are. One that was forgotten begins anew, long after its last job.
 func TestJobsAreCountedByDestination(t *testing.T) {
 	c := newCounts(prometheus.NewRegistry(), anyOf, func(id string) bool { return !strings.HasPrefix(id, "none") })

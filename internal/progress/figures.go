@@ -30,11 +30,12 @@ func (t *Tracker) combine(board *Board, listed, shown map[string]*delivery.Campa
 	t.recounts.look(board.At, t.recounts.suspects(t.snapshot, t.watched), left, t.ledger.settled)
 }
 
-// sentSince returns the units that all daemons have sent since it was called last, by campaign.
+// sentSince returns the units that need no slot any more since it was called last, by campaign: all daemons have sent them, or settled their jobs unsent.
 func (t *Tracker) sentSince(board *Board) map[uint64]int64 {
 	sent := make(map[uint64]int64, len(board.Tallies))
 	for campaign, sum := range board.Tallies {
-		sent[campaign], t.sent[campaign] = sum.Sent-t.sent[campaign], sum.Sent
+		done := sum.Sent + sum.Unsent
+		sent[campaign], t.sent[campaign] = done-t.sent[campaign], done
 	}
 	return sent
 }

@@ -63,8 +63,8 @@ func (m memory) plus(o memory) memory {
 
 // tally is what a daemon has done for a campaign since it started; in a summary, what all have done since the leader counts.
 type tally struct {
-	Sent    int64 // units
-	Settled int64 // jobs, for good
+	Sent, Unsent int64 // units; see delivery.Tally
+	Settled      int64 // jobs, for good
 }
 
 // maxWaiting bounds the destinations that a daemon, or a summary, tells of: those for which most jobs wait.
@@ -125,7 +125,7 @@ func (t *Tracker) ownTallies(now time.Time) map[uint64]tally {
 		if one.Campaign == "" {
 			continue
 		}
-		campaign, is := delivery.CampaignHash(one.Campaign), tally{one.Sent, one.Settled.Total()}
+		campaign, is := delivery.CampaignHash(one.Campaign), tally{one.Sent, one.Unsent, one.Settled.Total()}
 		last, known := t.active[campaign]
 		if !known || last.tally != is {
 			last = activity{is, now}

@@ -134,8 +134,9 @@ func (m *merger) count(parts []reported) map[uint64]tally {
 				was = is
 			}
 			sum := m.sums[campaign]
-			m.sums[campaign] = tally{sum.Sent + max(0, is.Sent-was.Sent), sum.Settled + max(0, is.Settled-was.Settled)}
-			counted[campaign] = m.sums[campaign]
+			sum.Sent, sum.Unsent = sum.Sent+max(0, is.Sent-was.Sent), sum.Unsent+max(0, is.Unsent-was.Unsent)
+			sum.Settled += max(0, is.Settled-was.Settled)
+			m.sums[campaign], counted[campaign] = sum, sum
 		}
 	}
 	m.seen = seen

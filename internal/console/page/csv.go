@@ -37,7 +37,7 @@ type writer func(cells ...string)
 var sheets = map[string]sheet{
 	"campaigns": {[]string{
 		"id", "state", "status", "rate", "allowed_per_second", "sent_per_second", "backlog", "delivered", "rejected", "dead", "expired",
-		"cancelled", "sink", "quotas", "why",
+		"cancelled", "capped", "sink", "quotas", "why",
 	}, campaignLines},
 	"usage":        {[]string{"start", "end", "units", "window", "left"}, usageLines},
 	"changes":      {[]string{"number", "when", "who", "actor", "application", "what", "campaign", "quota", "destination", "column", "old", "new", "reason", "request_id"}, changeLines},
@@ -92,7 +92,7 @@ func campaignLines(ctx context.Context, s *Site, query url.Values, write writer)
 		held, _ := known[view.Held](c.Held)
 		write(
 			c.ID, c.State, c.Status, c.Rate, strconv.FormatFloat(c.Allowed, 'f', -1, 64), rateOrNothing(c.Sent), countOrNothing(c.Backlog),
-			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), c.Sink, strings.Join(c.Quotas, " "), held.Why,
+			count(p.Delivered), count(p.Rejected), count(p.Dead), count(p.Expired), count(p.Cancelled), count(p.Capped), c.Sink, strings.Join(c.Quotas, " "), held.Why,
 		)
 	}
 	return nil
