@@ -82,14 +82,15 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 			put(timer, "b", 250, delivery.ReasonNotBefore)
 		}
 		put(timer, "c", 10, delivery.ReasonKeyLine)
+		put(timer, "d", 10, delivery.ReasonNoZone)
 		put(r.jobs(), "kept", 3000, "")
 		f := newFake()
 		f.first = func(jobs []*delivery.Job) (refuse bool) { return jobs[0].From == delivery.FromIngress }
 		one := r.start(f)
 		r.eventually("all to be counted", func() bool {
 			a, b, kept, to := one.of("a"), one.of("b"), one.of("kept"), one.Backlog().Destinations
-			return to["shop-a"] == 2000 && to["shop-b"] == 1000 && to["shop-c"] == 10 && len(to) == 3 && a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 &&
-				b.Jobs == 1000 && b.Retrying == 0 && b.Due < delivery.DueUnknown && one.of("c").Due == delivery.DueUnknown && kept.Jobs == 3000
+			return to["shop-a"] == 2000 && to["shop-b"] == 1000 && to["shop-c"] == 10 && len(to) == 4 && a.Jobs == 2000 && a.Unread == 2000 && a.Retrying == 2000 &&
+				b.Jobs == 1000 && b.Retrying == 0 && b.Due < delivery.DueUnknown && one.of("c").Due == delivery.DueUnknown && one.of("d").Due == delivery.DueUnknown && kept.Jobs == 3000
 		})
 		put(timer, "a", 1, delivery.ReasonRetry)
 		r.eventually("one more", func() bool { return one.of("a").Jobs == 2001 })
@@ -102,7 +103,7 @@ func TestBacklogOfIngressAndTimers(t *testing.T) {
 		r.opt.Timers = []Timer{{Topic: timer, Delay: time.Millisecond}}
 		two := r.start(newFake()) // takes and settles all
 		r.eventually("nothing to be left", func() bool {
-			return two.count() == 2001+1001+10+3000 && len(two.Backlog().Destinations) == 0 && two.of("a").Jobs+two.of("b").Jobs+two.of("c").Jobs+two.of("kept").Jobs == 0
+			return two.count() == 2001+1001+10+10+3000 && len(two.Backlog().Destinations) == 0 && two.of("a").Jobs+two.of("b").Jobs+two.of("c").Jobs+two.of("kept").Jobs == 0
 		})
 		two.stop()
 	})

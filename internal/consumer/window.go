@@ -37,9 +37,10 @@ func (s *source) passed(at int64) {
 // seen returns what a tally counts of a job that was just read.
 func seen(j *delivery.Job) offset.Seen {
 	s := offset.Seen{Offset: j.Offset, Campaign: delivery.CampaignHash(j.Campaign), Destination: inTimer(j), Retrying: j.Retrying()}
-	if due := j.ReadyAt(); j.Reason == string(delivery.ReasonKeyLine) {
+	switch due, why := j.ReadyAt(), delivery.Reason(j.Reason); {
+	case why == delivery.ReasonKeyLine || why == delivery.ReasonNoZone: // it comes back to look again, not to be sent
 		s.Due = delivery.DueUnknown
-	} else if !due.IsZero() {
+	case !due.IsZero():
 		s.Due = due.UnixMicro()
 	}
 	return s
