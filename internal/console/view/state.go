@@ -224,10 +224,10 @@ func (e *evidence) sent(campaign string) *float64 {
 	}
 	now, counts := e.fleet.Sent(campaign)
 	was, known := e.earlier.Sent(campaign)
-	perSecond := 0.0
-	if counts && known {
-		perSecond = max(0, float64(now-was)/e.fleet.At.Sub(e.earlier.At).Seconds())
+	if counts && !known { // it has begun to send meanwhile
+		return nil
 	}
+	perSecond := max(0, float64(now-was)/e.fleet.At.Sub(e.earlier.At).Seconds())
 	return &perSecond
 }
 
