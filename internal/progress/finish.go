@@ -115,26 +115,25 @@ func (l *Late) seconds() float64 {
 	return *l.Seconds
 }
 
-// late returns by how much the campaign, which has no FinishBy in the forecast, misses one; nil: it does not.
+// late returns by how much the campaign, which has no FinishBy in the forecast, misses one; nil: it does not. What takes longest is in the way, also
+// once the time has passed.
 func (f *forecast) late(c *delivery.Campaign, left Todo, by time.Time) *Late {
-	timers := f.near(left.Due) && left.Due.After(by)
-	at, ok := f.doneUnder(c, left, c.Quotas)
-	l := &Late{}
-	switch inTime := ok && !at.After(by); {
-	case !inTime:
-		l.Limit = f.inTheWay(c, left, by)
-	case !timers:
-		return nil
-	default:
-		l.Limit = "the time of its last job"
+	sent, ok := f.doneUnder(c, left, c.Quotas)
+	if !ok {
+		return &Late{Limit: f.inTheWay(c, left, by)}
 	}
-	if timers {
+	at := sent
+	if f.near(left.Due) {
 		at = latest(at, left.Due)
 	}
-	if ok {
-		seconds := at.Sub(by).Seconds()
-		l.Seconds = &seconds
+	if !at.After(by) {
+		return nil
 	}
+	l, seconds := &Late{Limit: "the time of its last job"}, at.Sub(by).Seconds()
+	if before := latest(by, at.Add(-at.Sub(f.now)/10)); sent.After(before) {
+		l.Limit = f.inTheWay(c, left, before)
+	}
+	l.Seconds = &seconds
 	return l
 }
 

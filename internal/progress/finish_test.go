@@ -318,6 +318,18 @@ func TestPlan(t *testing.T) {
 	if p.Late == nil || p.Late.Limit != "the time of its last job" || p.Late.seconds() != 3600 {
 		t.Errorf("%+v", p.Late)
 	}
+	for limit, change := range map[string]func(c *delivery.Campaign){
+		"the time of its last job": func(*delivery.Campaign) {},
+		"quota provider":           func(*delivery.Campaign) { todo.Jobs = 360_000 },
+		"send_rate":                func(c *delivery.Campaign) { c.Rate, todo.Jobs = delivery.PerSecond(1), 36_000 },
+	} { // what takes longest is in the way, also once the time has passed
+		for _, by := range []time.Duration{-time.Minute, time.Minute, time.Hour} {
+			todo.Jobs = 10
+			if p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(by); change(c) }); p.Late == nil || p.Late.Limit != limit {
+				t.Errorf("%+v, want %s", p.Late, limit)
+			}
+		}
+	}
 	todo.Due = time.UnixMicro(delivery.DueUnknown)
 	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
 	if p.DoneAt != nil || p.Late != nil {
