@@ -102,12 +102,14 @@ func TestPageOfAQuota(t *testing.T) {
 	})
 }
 
-// TestPageOfAKeyedQuota: which keys keep jobs waiting, and how to hold one; both are for operators.
+// TestPageOfAKeyedQuota: which keys keep jobs waiting, and how to hold one; both are for operators. No more wait than there are, though more were given
+// turns, and have expired since.
 func TestPageOfAKeyedQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := guarded()
 		chat := &delivery.Quota{ID: "chat", Per: "recipient", Windows: []delivery.Window{{Span: time.Second, Limit: 1}}}
 		w.snapshot.Quotas["chat"], w.snapshot.Campaigns["spring"].Keyed = chat, []*delivery.Quota{chat}
+		w.waiting.Store(300)
 		h, site := serveOf(w)
 		site.watcher.Renew(t.Context())
 		visit(h, "/quota?id=chat", "operator").want(t, 200, "<p>234 jobs wait for the turns of their keys", `action="key-hold"`, "1 of 1 campaigns",
@@ -120,6 +122,10 @@ func TestPageOfAKeyedQuota(t *testing.T) {
 		press(h, "/key-hold", "operator", typed("id=chat&key=a&until=never")).want(t, 422, "until")
 		w.did(t)
 		visit(h, "/api/v1/campaigns/spring", "viewer").want(t, 200, `"keys":[{"quota":"chat","waiting":234}]`)
+		w.waiting.Store(5)
+		site.watcher.Renew(t.Context())
+		visit(h, "/quota?id=chat", "operator").want(t, 200, "<p>5 jobs wait for the turns of their keys")
+		visit(h, "/api/v1/campaigns/spring", "viewer").want(t, 200, `"keys":[{"quota":"chat","waiting":5}]`)
 		visit(h, "/api/v1/quotas/chat/keys", "operator").want(t, 200, `"jobs":56`)
 		visit(h, "/api/v1/quotas/chat/keys", "viewer").want(t, 403)
 	})

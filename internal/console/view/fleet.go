@@ -54,7 +54,7 @@ func (f *Fleet) keys(quota string) *delivery.KeyWaits {
 	}
 	for i := range f.Keys {
 		if f.Keys[i].Quota == quota {
-			return &f.Keys[i]
+			return new(f.Keys[i])
 		}
 	}
 	return nil

@@ -233,12 +233,21 @@ func (e *evidence) sent(campaign string) *float64 {
 
 func (s *State) addQuotas(e *evidence) {
 	byQuota := map[string][]string{}
-	count := map[string]int{}
+	count, backlog := map[string]int{}, map[string]int64{}
 	for _, c := range s.Campaigns {
 		for _, q := range c.Quotas {
+			backlog[q] += orZero(c.Backlog)
 			if count[q]++; count[q] <= catalog.MaxListed {
 				byQuota[q] = append(byQuota[q], c.ID)
 			}
+		}
+	}
+	waiting := func(k *delivery.KeyWaits) { // turns were also given to jobs that have expired since, or were cancelled
+		k.Waiting = min(k.Waiting, backlog[k.Quota])
+	}
+	for _, c := range s.Campaigns {
+		for i := range c.Keys {
+			waiting(&c.Keys[i])
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.snapshot.Quotas)) {
@@ -249,7 +258,9 @@ func (s *State) addQuotas(e *evidence) {
 			Revision: q.Revision, Windows: []Window{}, Campaigns: append([]string{}, byQuota[id]...), CampaignCount: count[id],
 		}
 		if v.Keying = catalog.KeyingOf(q); q.Per != "" {
-			v.Keys = e.fleet.keys(q.ID)
+			if v.Keys = e.fleet.keys(q.ID); v.Keys != nil {
+				waiting(v.Keys)
+			}
 		}
 		for i, w := range q.Windows {
 			one := Window{
