@@ -88,9 +88,6 @@ func (o *outbox) take(q *queue, maxBytes int) []*item {
 func (o *outbox) putBack(items []*item) {
 	of := make(map[*queue][]*item)
 	for _, it := range items {
-		if o.dropIfRevoked(it) {
-			continue
-		}
 		q := o.queueOf(it)
 		of[q] = append(of[q], it)
 	}
