@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -32,56 +31,22 @@ func between(sent []arrival, from, to int64) (n int64) {
 	return n
 }
 
-// climb is one random run of a ramp.
-type climb struct {
-	daemons          int
-	rate, start, add int64
-	latency          time.Duration
-}
-
-// run plays the ramp and says what broke.
-func (cl climb) run(t *testing.T) (failure string) {
-	synctest.Test(t, func(*testing.T) {
-		b := newBook()
-		f := newFleet(cl.daemons, uniform(5, cl.latency, 0), b, nil)
-		b.set(ramp("c", cl.rate, cl.start, cl.add))
-		stop := f.feedAll("c")
-		time.Sleep(6 * time.Second)
-		stop()
-		f.stop()
-		failure = cl.judge(sorted(f.receiver.history(), "c"))
-	})
-	return failure
-}
-
-func (cl climb) judge(sent []arrival) string {
-	var steps []change
-	for k := range int64(6) {
-		steps = append(steps, change{k * 1_000_000, min(cl.rate, cl.start+k*cl.add)})
-	}
-	if over, where := overRate(sent, steps, 80_000); over > 1 {
-		return fmt.Sprintf("%d above the largest rate in the second before %d us", over, where)
-	}
-	for _, s := range steps[1:] { // a step acts within 200 ms
-		want := float64(s.rate) * 0.8
-		if got := float64(between(sent, s.at+200_000, s.at+1_000_000)); got < want-2 || got > want+2 {
-			return fmt.Sprintf("%.0f sent from 200 ms after %d us on, want %.0f", got, s.at, want)
-		}
-	}
-	return ""
-}
-
 // TestARampSteps: every step acts within 200 ms on every daemon, and no rolling second carries more than the largest
 // rate in force, and 1.
 func TestARampSteps(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		cl := climb{
-			daemons: rapid.IntRange(1, 4).Draw(rt, "daemons"), rate: rapid.Int64Range(20, 1500).Draw(rt, "rate"),
-			start: rapid.Int64Range(20, 300).Draw(rt, "start"), add: rapid.Int64Range(20, 400).Draw(rt, "add"),
+		rate, start := rapid.Int64Range(20, 1500).Draw(rt, "rate"), rapid.Int64Range(20, 300).Draw(rt, "start")
+		add := rapid.Int64Range(20, 400).Draw(rt, "add")
+		pl := plan{
+			daemons: rapid.IntRange(1, 4).Draw(rt, "daemons"), length: 6 * time.Second,
 			latency: time.Duration(rapid.IntRange(0, 3000).Draw(rt, "latency")) * time.Microsecond,
+			ramp:    func() delivery.Campaign { return ramp("c", rate, start, add) },
 		}
-		if failure := cl.run(t); failure != "" {
-			rt.Fatalf("%s\n%+v", failure, cl)
+		for k := range int64(6) {
+			pl.changes = append(pl.changes, change{k * 1_000_000, min(rate, start+k*add)})
+		}
+		if failure := pl.run(t); failure != "" {
+			rt.Fatalf("%s\n%+v", failure, pl)
 		}
 	})
 }
@@ -188,29 +153,6 @@ func TestSchedulesAreForgotten(t *testing.T) {
 		}
 		exactly(t, f.count("b"), 10, "sent")
 	})
-}
-
-// BenchmarkManySchedules: within a minute the hours of ten thousand campaigns change.
-func BenchmarkManySchedules(b *testing.B) {
-	hours := localHours(b, 9*60, 21*60)
-	m := newCounts(prometheus.NewRegistry(), anyOf, nil)
-	s := newCampaigns(func(*delivery.Campaign) *sinkState { return nil }, m)
-	s.snapshot = &delivery.Snapshot{Campaigns: map[string]*delivery.Campaign{}}
-	now := instant{wall: time.Now()}
-	for i := range 10_000 {
-		c := campaign(fmt.Sprintf("c%d", i), 100)
-		c.Hours = hours
-		s.snapshot.Campaigns[c.ID] = &c
-		s.effective(c.ID, now)
-	}
-	for b.Loop() {
-		for _, e := range s.byID {
-			e.next = time.Unix(1, 0)
-		}
-		for s.changes.first().item.next.Unix() == 1 {
-			s.change(now.wall)
-		}
-	}
 }
 
 func localHours(t testing.TB, from, to int) *delivery.ActiveHours {

@@ -323,19 +323,6 @@ func TestCampaignsComeAndGoDuringScrapes(t *testing.T) {
 	exactly(t, testutil.CollectAndCount(c), 2*len(delivery.Outcomes), "series: those of unknown campaigns and of others")
 }
 
-// BenchmarkScrape is what a scrape asks of the accounts of 10,000 campaigns.
-func BenchmarkScrape(b *testing.B) {
-	c, _ := countsOf(10_000)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(c)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := reg.Gather(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // TestLatenessNamesTraces: those of attempts that are traced, as exemplars; all attempts are counted.
 func TestLatenessNamesTraces(t *testing.T) {
 	const traced = "4bf92f3577b34da6a3ce929d0e0e4736"

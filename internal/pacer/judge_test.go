@@ -171,35 +171,30 @@ func TestFailuresOfSeveralCampaignsCloseTheGate(t *testing.T) {
 	})
 }
 
-// TestCampaignsThatFailOneAfterTheOther: a sink that fails one campaign's jobs and then another's, and takes none, does not work.
+// TestCampaignsThatFailOneAfterTheOther: a sink that fails one campaign's jobs and then another's, and takes none, does not work, and one line says
+// so. That holds also for calls that end by their timeouts, whether those of both end together, or all of one before the first of the other.
 func TestCampaignsThatFailOneAfterTheOther(t *testing.T) {
-	said := &lines{}
-	one(t, newBook(campaign("a", 100), campaign("b", 100)), said.keep, func(t *testing.T, f *fleet) {
-		f.receiver.setAnswer(failing("a", "b"))
-		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
-		time.Sleep(1500 * time.Millisecond)
-		atMost(t, said.count("the sink does not work"), 0, "lines say that the sink does not work while one campaign fails")
-		f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
-		time.Sleep(500 * time.Millisecond)
-		exactly(t, said.count("the sink does not work"), 1, "lines say that the sink does not work")
-		f.receiver.setAnswer(nil)
-		time.Sleep(5 * time.Second)
-		atLeast(t, f.count("a")+f.count("b"), 200, "jobs were sent")
-	})
-}
-
-// TestCampaignsThatAreNotAnswered: the calls of two campaigns begin together and end together by their timeouts. The sink does not work, also if all
-// of one campaign have ended when the first of the other does.
-func TestCampaignsThatAreNotAnswered(t *testing.T) {
-	for _, apart := range []time.Duration{0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+	for _, tc := range []struct {
+		deaf  bool
+		apart time.Duration
+	}{
+		{true, 0}, {true, 20 * time.Millisecond}, {true, 50 * time.Millisecond}, {true, 100 * time.Millisecond}, {true, time.Second},
+		{false, 1500 * time.Millisecond},
+	} {
 		said := &lines{}
 		one(t, newBook(campaign("a", 100), campaign("b", 100)), said.keep, func(t *testing.T, f *fleet) {
-			f.receiver.setDeaf(true)
-			f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "a", 0, 100))
-			time.Sleep(apart)
-			f.offer(t, jobs(newPartition("lane/1"), delivery.FromLane, "b", 0, 100))
+			f.receiver.setAnswer(failing("a", "b"))
+			f.receiver.setDeaf(tc.deaf)
+			f.offered(t, delivery.FromLane, "a", 100)
+			time.Sleep(tc.apart)
+			exactly(t, said.count("the sink does not work"), 0, "%s: lines say that the sink does not work while one campaign fails", tc.apart)
+			f.offered(t, delivery.FromLane, "b", 100)
 			time.Sleep(12 * time.Second)
-			exactly(t, said.count("the sink does not work"), 1, "%s apart: lines say that the sink does not work", apart)
+			exactly(t, said.count("the sink does not work"), 1, "%s apart: lines say that the sink does not work", tc.apart)
+			f.receiver.setAnswer(nil)
+			f.receiver.setDeaf(false)
+			time.Sleep(5 * time.Second)
+			atLeast(t, f.count("a")+f.count("b"), 200, "%s apart: jobs were sent", tc.apart)
 		})
 	}
 }

@@ -160,6 +160,7 @@ type plan struct {
 	seed    uint64
 	changes []change
 	length  time.Duration
+	ramp    func() delivery.Campaign // whose schedule makes the changes; nil: the catalog does
 }
 
 func drawPlan(rt *rapid.T) plan {
@@ -181,12 +182,17 @@ func drawPlan(rt *rapid.T) plan {
 // run plays the plan and says what broke.
 func (pl plan) run(t *testing.T) (failure string) {
 	synctest.Test(t, func(*testing.T) {
-		b := newBook(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(pl.changes[0].rate)})
+		c := campaign("c", pl.changes[0].rate)
+		if pl.ramp != nil {
+			c = pl.ramp()
+		}
+		b := newBook(c)
 		f := newFleet(pl.daemons, uniform(pl.seed, pl.latency, pl.jitter), b, nil)
 		stop := f.feedAll("c")
 		for _, c := range pl.changes[1:] {
-			time.Sleep(time.Duration(c.at)*time.Microsecond - time.Since(f.receiver.began))
-			b.set(delivery.Campaign{ID: "c", Rate: delivery.PerSecond(c.rate)})
+			if time.Sleep(time.Duration(c.at)*time.Microsecond - time.Since(f.receiver.began)); pl.ramp == nil {
+				b.set(campaign("c", c.rate))
+			}
 		}
 		time.Sleep(pl.length - time.Since(f.receiver.began))
 		stop()
@@ -205,12 +211,18 @@ func (pl plan) judge(sent []arrival) string {
 	if over, where := overRate(sent, pl.changes, 80_000); over > allowed {
 		return fmt.Sprintf("%d above the largest rate in the second before %d us", over, where)
 	}
-	// A change may cost the time of a refund and a take, and a spacing.
+	// A change may cost the time of a refund and a take, and a spacing. It acts within 200 ms.
 	var due, lost float64
 	for i, c := range pl.changes {
 		end := pl.length.Microseconds()
 		if i+1 < len(pl.changes) {
 			end = min(end, pl.changes[i+1].at)
+		}
+		if from := c.at + 200_000; i > 0 && end > from {
+			want := float64(c.rate) * float64(end-from) / 1e6
+			if got, off := float64(between(sent, from, end)), 1+float64(allowed); got < want-off || got > want+off {
+				return fmt.Sprintf("%.0f sent from 200 ms after %d us on, want %.0f", got, c.at, want)
+			}
 		}
 		if end > c.at {
 			due += float64(c.rate) * float64(end-c.at) / 1e6

@@ -513,27 +513,6 @@ func TestOutagesEnd(t *testing.T) {
 	})
 }
 
-// BenchmarkExchange is a second of a daemon with ten thousand campaigns that all have a backlog in working hours.
-func BenchmarkExchange(b *testing.B) {
-	hours, err := delivery.NewActiveHours([]delivery.HoursSpan{{From: 540, To: 1080}}, time.UTC)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var list []*delivery.Campaign
-	m := newMember("a", echo{}, newShelf(), nil)
-	for i := range 10_000 {
-		c := campaign(string(rune('a'+i%26))+time.Duration(i).String(), 10, 1)
-		c.Hours = hours
-		list = append(list, c)
-		m.lane(1, i%256, c.ID, 1_000_000)
-	}
-	snapshot := catalogOf(list...)
-	m.opt.Snapshot = func() *delivery.Snapshot { return snapshot }
-	for b.Loop() {
-		m.exchange(b.Context())
-	}
-}
-
 // echo is an exchange with one daemon.
 type echo struct{}
 
