@@ -223,24 +223,3 @@ func TestSendersAreReused(t *testing.T) {
 		}
 	})
 }
-
-// Jobs of a sink that answers at once are each sent once.
-func TestSendersSendManyAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const jobs = 2 * maxSpare
-		var running sync.WaitGroup
-		var sent [jobs]atomic.Int64
-		s := newSenders(func(x dispatch) { sent[x.at].Add(1) }, &running)
-		for i := range jobs {
-			s.start(dispatch{at: int64(i)})
-		}
-		synctest.Wait()
-		for i := range sent {
-			if n := sent[i].Load(); n != 1 {
-				t.Fatalf("job %d was sent %d times", i, n)
-			}
-		}
-		s.close()
-		running.Wait()
-	})
-}

@@ -3,7 +3,6 @@ package pacer
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -310,49 +309,5 @@ func TestJobsThatTheirKeysRefuse(t *testing.T) {
 				k.mu.Unlock()
 			}
 		})
-	})
-}
-
-// TestKeyedQuotasComeAndGo while jobs are asked about, wait for their slots, and are sent: each is sent once, and none stays counted.
-func TestKeyedQuotasComeAndGo(t *testing.T) {
-	for seed := range uint64(20) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		k := &keys{takes: time.Duration(rnd.IntN(20)) * time.Millisecond} // within the head start
-		b := newBook(keyedCampaign(50))
-		one(t, b, func(o *Options) { o.Keys, o.Sinks = k, keySinks{o.Sinks, k} }, func(t *testing.T, f *fleet) {
-			const published = 40
-			all := published
-			for n := range published {
-				all -= f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", int64(n), 1))
-				time.Sleep(time.Duration(rnd.IntN(60)) * time.Millisecond)
-				switch rnd.IntN(4) {
-				case 0:
-					b.set(campaign("c", 50))
-				case 1:
-					b.set(keyedCampaign(50))
-				}
-			}
-			time.Sleep(2 * time.Second)
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if n := f.count("c"); n != all || len(k.counted) > 0 {
-				t.Errorf("seed %d: %d of %d were sent, %d are counted that were not sent", seed, n, all, len(k.counted))
-			}
-		})
-	}
-}
-
-// TestABurstWithKeys: what a campaign has saved is sent at once, with keys as without.
-func TestABurstWithKeys(t *testing.T) {
-	c := keyedCampaign(10)
-	c.Burst = 50
-	k := &keys{takes: 5 * time.Millisecond}
-	oneKeyed(t, c, k, func(t *testing.T, f *fleet) {
-		f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 0, 1))
-		time.Sleep(20 * time.Second)
-		all := 41 - f.offer(t, jobs(newPartition("lane/0"), delivery.FromLane, "c", 1, 40))
-		time.Sleep(200 * time.Millisecond)
-		atLeast(t, f.count("c"), all, "sent")
-		atLeast(t, all, 10, "jobs to send, of which a burst of 50 is allowed")
 	})
 }
