@@ -70,8 +70,8 @@ properties: ## 10,000 random histories for each promise of the quota engine (CHE
 	$(WITH_SERVICES) go test -count=1 -timeout 1h ./internal/limits -everywhere
 
 .PHONY: pace
-pace: build ## How exactly rates are kept: a table, over real services (FIGURE=name, ARGS="--rates 1000 --daemons 3"; docs/measured.md)
-	$(WITH_SERVICES) $(GO_TEST) run ./bench $(or $(FIGURE),pace) $(ARGS)
+pace: build ## How exactly rates are kept: a table, over real services (FIGURE=pace, campaigns, storm or stall, ARGS="--rates 1000 --daemons 3"; docs/measured.md)
+	$(WITH_SERVICES) $(GO_TEST) test -count=1 -timeout 2h -tags e2e -run '^TestPace$$/^$(or $(FIGURE),pace)$$' -v . -args $(ARGS)
 
 .PHONY: chaos
 # The table goes to docs/chaos.md when every case ran, or with REPORT=docs/chaos.md; other cases keep their rows there.

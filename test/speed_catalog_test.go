@@ -3,79 +3,30 @@
 package test
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/pacer/pacer/internal/testservices"
 )
-
-// benched makes a measurement with the program in bench/ and reads the JSON that it prints.
-func benched(t *testing.T, into any, args ...string) {
-	t.Helper()
-	cmd := exec.Command("go", slices.Concat([]string{"run", "./bench"}, args, []string{"--json"})...)
-	cmd.Env = append(os.Environ(), "PACER_KAFKA_BROKERS="+strings.Join(testservices.Kafka(t), ","),
-		"PACER_REDIS_ADDRS="+testservices.RedisAddr(t), "PACER_POSTGRES_DSN="+testservices.PostgresDSN(t))
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output() // it fails, too, if a bound of its own was not met
-	if bad := json.Unmarshal(out, into); bad != nil {
-		t.Fatalf("%v: %v in %s; %s", err, bad, out, stderr.String())
-	}
-}
-
-// benchStream is what a measurement reports of a stream of jobs.
-type benchStream struct {
-	CPU       float64 `json:"cpu_seconds_per_million"`
-	OfRate    float64 `json:"achieved_over_target"`
-	RSS       float64 `json:"rss_mib"`
-	Lost      int     `json:"lost"`
-	Duplicate int     `json:"duplicates"`
-}
 
 // measureCampaignsCPU: ten thousand campaigns cost no more than twice what one of the same rate costs.
 func measureCampaignsCPU(t *testing.T, table *speedTable) {
-	campaigns, each, seconds := scaled(t, 10_000), 5, fmt.Sprint(int(scaledTime(t, 10*time.Second).Seconds())+1)
-	var single, many struct {
-		Streams []benchStream `json:"streams"`
-	}
-	benched(t, &single, "pace", "--rates", fmt.Sprint(campaigns*each), "--daemons", "1", "--sink", "discard",
-		"--seconds", seconds, "--slow-seconds", seconds)
-	benched(t, &many, "campaigns", "--campaigns", fmt.Sprint(campaigns), "--rate", fmt.Sprint(each), "--seconds", seconds)
-	if len(many.Streams) != 1 || len(single.Streams) != 1 {
-		t.Fatalf("%d and %d streams", len(single.Streams), len(many.Streams))
-	}
-	one, all := single.Streams[0], many.Streams[0]
+	campaigns, each, seconds := scaled(t, 10_000), 5.0, int(scaledTime(t, 10*time.Second).Seconds())+1
+	one := paceCampaigns(t, 1, float64(campaigns)*each, seconds).stream(-1)
+	all := paceCampaigns(t, campaigns, each, seconds).stream(-1)
 	table.add(t, "campaigns-cpu", speedSample{
-		Figure: all.CPU, Yardstick: one.CPU,
-		Note: fmt.Sprintf("%.1f %% of the rate and %.0f MiB, the one %.1f %% and %.0f MiB", 100*all.OfRate, all.RSS, 100*one.OfRate, one.RSS),
+		Figure: all.CPUSecondsPerMillion, Yardstick: one.CPUSecondsPerMillion,
+		Note: fmt.Sprintf("%.1f %% of the rate and %.0f MiB, the one %.1f %% and %.0f MiB", 100*all.AchievedOverTarget, all.RSSMiB,
+			100*one.AchievedOverTarget, one.RSSMiB),
 	})
-	if n := all.Lost + all.Duplicate + one.Lost + one.Duplicate; n > 0 {
+	if n := all.Lost + all.Duplicates + one.Lost + one.Duplicates; n > 0 {
 		t.Errorf("%d jobs lost or sent twice", n)
 	}
 }
 
 // measureStorm: the jobs that are sent while a rate changes all the time.
 func measureStorm(t *testing.T, table *speedTable) {
-	var report struct {
-		Facts []struct {
-			Name     string
-			Measured float64
-		}
-	}
-	benched(t, &report, "storm")
-	for _, f := range report.Facts {
-		if f.Name == "jobs of those that the rates gave" {
-			table.add(t, "storm", speedSample{Figure: f.Measured, Yardstick: 100})
-			return
-		}
-	}
-	t.Errorf("%+v do not say how many jobs were sent", report.Facts)
+	storm, run := paceStorm(t, 1)
+	table.add(t, "storm", speedSample{Figure: storm.share(run), Yardstick: 100})
 }
 
 // measureCatalog: a daemon with 100,000 campaigns without jobs; then one statement changes all.
