@@ -96,7 +96,7 @@ func randomFaults(t *testing.T, c *chaos) {
 // throttle bounds the bytes that the broker gives the daemons in a second; 0: not any more.
 func (c *chaos) throttle(bytes float64) {
 	c.t.Helper()
-	client := &kafka.Client{Addr: kafka.TCP(c.brokers...), Timeout: 20 * time.Second}
+	client := &kafka.Client{Addr: kafka.TCP(c.brokers...), Timeout: 20 * time.Second, Transport: &kafka.Transport{}} // no connection to a broker that was killed
 	answer, err := client.AlterClientQuotas(context.Background(), &kafka.AlterClientQuotasRequest{Entries: []kafka.AlterClientQuotaEntry{{
 		Entities: []kafka.AlterClientQuotaEntity{{EntityType: "user", EntityName: "pacer"}},
 		Ops:      []kafka.AlterClientQuotaOps{{Key: "consumer_byte_rate", Value: bytes, Remove: bytes == 0}},
