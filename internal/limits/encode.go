@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -9,9 +10,9 @@ import (
 	"github.com/pacer/pacer/internal/limits/model"
 )
 
-// kinds are the scripts' numbers of the algorithms.
+// kinds are the scripts' numbers of the algorithms. A window with another one is counted as sliding: its row may be corrected.
 var kinds = map[string]int64{
-	"": 1, delivery.AlgorithmSliding: 1, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
+	delivery.AlgorithmSliding: 1, delivery.AlgorithmLog: 2, delivery.AlgorithmFixed: 3,
 }
 
 // The flags of a quota.
@@ -85,7 +86,7 @@ func (l *specs) add(of claim) {
 	b = put(b, 1, flags, int64(len(q.Windows)))
 	for _, w := range q.Windows {
 		period := model.PeriodOf(w, l.now)
-		b = put(b, 1, kinds[w.Algorithm], bit(period.Calendar()))
+		b = put(b, 1, cmp.Or(kinds[w.Algorithm], kinds[delivery.AlgorithmSliding]), bit(period.Calendar()))
 		b = put(b, 6, w.Span.Microseconds())
 		b = put(b, 7, w.Limit)
 		if period.Calendar() {

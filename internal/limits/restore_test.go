@@ -104,3 +104,20 @@ func TestARestoreInPartsIsWholeOrNothing(t *testing.T) {
 	must(t, (dataStore{e}).Retire(ctx, 0, 9))
 	holds(0)
 }
+
+// TestAnUnknownAlgorithmIsRestored as sliding: once the row is corrected, the quota counts what was used.
+func TestAnUnknownAlgorithmIsRestored(t *testing.T) {
+	l := newLua(t, realClient(t))
+	e, now := l.engine("a"), epoch
+	l.now = now
+	bad := &delivery.Quota{ID: "q", Revision: 1, Windows: windows(1000, 5*time.Minute)}
+	right := *bad
+	right.Revision = 2
+	bad.Windows = []delivery.Window{{Limit: 1000, Span: 5 * time.Minute, Algorithm: "leaky"}}
+	quotas := []ledger.Restored{{Quota: bad, Windows: []ledger.Window{{Units: []ledger.Dated{{At: now, Units: 300}}}}}}
+	s := e.shards[0]
+	must(t, s.runUnchecked(t.Context(), restoreScript, nil, encodeRestore(s.keys, 7, quotas, now, firstPart|lastPart)))
+	if got := l.Peek(now, []*delivery.Quota{&right}); len(got) != 1 || got[0].Remaining != 700 {
+		t.Errorf("%+v", got)
+	}
+}
