@@ -19,7 +19,7 @@ const maxFile = 4 << 20 // bytes; the bundle of certificates of an operating sys
 // Secrets are the secrets of a configuration that come from files. The zero value has none. Configurations embed it, so that
 // none of them is printed with what is secret in it.
 type Secrets struct {
-	Sources map[string]func() (string, error) // by key: reads the content as it is now
+	Sources map[string]func() (string, error) // by key: reads the content as it is now. An error begins with the key of SecretFrom
 }
 
 // SecretFrom says how to read a secret that comes from a file.
@@ -27,7 +27,13 @@ func (s *Secrets) SecretFrom(key string, read func() (string, error)) {
 	if s.Sources == nil {
 		s.Sources = map[string]func() (string, error){}
 	}
-	s.Sources[key] = read
+	s.Sources[key] = func() (string, error) {
+		value, err := read()
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return value, err
+	}
 }
 
 // FromFile reports whether a setting comes from a file.
@@ -106,7 +112,7 @@ func (r *Reader) Secret(key, value string) string {
 	if again, ok := r.secrets.Sources[key]; ok && r.err == nil {
 		var err error
 		if value, err = again(); err != nil {
-			r.Fail(fmt.Errorf("%s: %w", key, err))
+			r.Fail(err)
 		}
 	}
 	r.note([]byte(value))

@@ -64,6 +64,8 @@ type Config struct {
 
 	// Step is the name of a step, where the sink makes one of a request; it is added to the idempotency key.
 	Step string `yaml:"-"`
+	// Name returns an error, which begins with the key, with the key that a step's setting has in the configuration of all; nil: it is the same.
+	Name func(problem string) string `yaml:"-"`
 }
 
 // Sign has the secrets of Standard Webhooks. A request is signed with each of them.
@@ -153,6 +155,11 @@ func (c *Config) compile() (m compiled, p base.Problems) {
 		p.Add("headers: %d of them; use at most %d", len(c.Headers), maxHeaders)
 	}
 	c.headerProblems(&p)
+	for i := range p {
+		if c.Name != nil {
+			p[i] = c.Name(p[i])
+		}
+	}
 	return m, p
 }
 

@@ -97,7 +97,7 @@ type call struct {
 func (c *Config) call(at string, headers map[string]string) call {
 	h := http.Default()
 	h.Common = c.Common
-	h.Secrets, h.Headers = access.Secrets{}, map[string]string{}
+	h.Secrets, h.Headers = access.Secrets{Sources: map[string]func() (string, error){}}, map[string]string{}
 	replaced := func(name string) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Keys(headers)), func(own string) bool { return strings.EqualFold(own, name) })
 	}
@@ -106,13 +106,24 @@ func (c *Config) call(at string, headers map[string]string) call {
 	maps.Copy(h.Headers, headers)
 	for _, key := range slices.Sorted(maps.Keys(c.Sources)) {
 		if own, isOwn := strings.CutPrefix(key, at); isOwn && !strings.HasPrefix(own, "lookup.") {
-			h.SecretFrom(own, c.Sources[key])
+			h.Sources[own] = c.Sources[key]
 		} else if name, isHeader := strings.CutPrefix(key, "headers."); !strings.HasPrefix(key, "steps.") && (!isHeader || !replaced(name)) {
-			h.SecretFrom(key, c.Sources[key])
+			h.Sources[key] = c.Sources[key]
 		}
+	}
+	h.Name = func(problem string) string {
+		key, _, _ := strings.Cut(problem, ":")
+		root, name, _ := strings.Cut(key, ".")
+		if _, isOwn := headers[name]; slices.Contains(ofCall, root) || root == "headers" && isOwn {
+			return at + problem
+		}
+		return problem
 	}
 	return call{at, headers, h}
 }
+
+// ofCall are the settings that a call has of its own, beside headers.
+var ofCall = []string{"url", "method", "body", "classes", "rules"}
 
 // allCalls returns the calls of all steps.
 func (c *Config) allCalls() (list []call) {
@@ -223,20 +234,8 @@ func (c *Config) callProblems(of call, taken map[string]bool) (p []string) {
 		}
 	}
 	for _, problem := range of.Problems() {
-		key, _, _ := strings.Cut(problem, ":")
-		switch root, rest, _ := strings.Cut(key, "."); root {
-		case "url", "method", "body", "classes", "rules":
-			p = append(p, of.at+problem)
-		case "headers":
-			if _, own := of.headers[rest]; own {
-				p = append(p, of.at+problem)
-				continue
-			}
-			fallthrough
-		default:
-			if of.at == "steps.0." {
-				p = append(p, problem)
-			}
+		if strings.HasPrefix(problem, of.at) || of.at == "steps.0." {
+			p = append(p, problem)
 		}
 	}
 	if of.Elsewhere() {

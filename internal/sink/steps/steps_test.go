@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	nethttp "net/http"
@@ -359,5 +360,21 @@ func TestSecretsOfCalls(t *testing.T) {
 	want := []string{"find Bearer b1 asks 1", "new Bearer b1 ", "state Bearer b2 ", "close Bearer b3 own 3"}
 	if !slices.Equal(seen, want) {
 		t.Errorf("%q", seen)
+	}
+}
+
+// TestAFileOfAStepIsNamed: an error about a file names the setting of the step, and one about a file of all calls names that of the sink.
+func TestAFileOfAStepIsNamed(t *testing.T) {
+	g := sinktest.StartRegistry(t, 0, nil)
+	for _, key := range []string{"steps.1.url", "steps.0.lookup.url", "steps.2.headers.x-number", "steps.2.body", "bearer", "headers.x-all"} {
+		for text, fail := range map[string]error{"": errors.New("cannot be read"), "{{ nothing }}\n": nil} {
+			c := three(g)
+			c.Headers = map[string]string{"x-all": "1"}
+			c.Bearer = "b"
+			c.SecretFrom(key, func() (string, error) { return text, fail })
+			if s, err := New(c, base.Host{Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.HasPrefix(err.Error(), key+": ") {
+				t.Errorf("%s: %v, %v", key, s, err)
+			}
+		}
 	}
 }
