@@ -89,8 +89,8 @@ type Entry struct {
 	KeepRejected bool
 }
 
-// Exchange is a request and its answer, as a person is to see them: without secrets, and with the beginnings of their bodies.
-// Each is "" if there was none.
+// Exchange is the requests of a trial and their answers, one after the other, as a person is to see them: without secrets, and with the
+// beginnings of their bodies. Each is "" if there was none.
 type Exchange struct{ Request, Answer string }
 
 // Parts are what a kind makes of its configuration, and of the files and secrets that the configuration names.

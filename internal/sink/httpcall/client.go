@@ -143,7 +143,7 @@ type Request struct {
 	Drain bool
 	// Retires, if set, reports whether an answer takes its connection out of use, where the client has a number of them.
 	Retires func(Answer) bool
-	// Shown, if set, gets the request and its answer as text.
+	// Shown, if set, gets the request and its answer as text, after those of earlier calls.
 	Shown *base.Exchange
 	// Secrets, if set, replace what must not be in a result or be shown, besides the client's; Hides reports whether the value of a header
 	// is one.
@@ -297,7 +297,7 @@ func (t *trip) read(caller, limited context.Context, resp *http.Response) Answer
 	}
 	_ = resp.Body.Close()
 	if t.Shown != nil {
-		t.Shown.Answer = t.public(answerText(resp, a.Body))
+		t.Shown.Answer = join(t.Shown.Answer, t.public(answerText(resp, a.Body)))
 	}
 	return a
 }

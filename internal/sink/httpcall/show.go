@@ -16,13 +16,17 @@ import (
 // maxShown bounds what is shown of a body, in bytes.
 const maxShown = 4 << 10
 
-// show records the request if Shown is set. Values that the configuration adds are left out, since they may be secrets.
+// show adds the request to Shown, if that is set. Values that the configuration adds are left out, since they may be secrets.
 func (t *trip) show(req *http.Request) {
 	if t.Shown != nil {
 		header := headerText(req.Header, func(name string) bool { return name == keyAuthorization || t.Hides != nil && t.Hides(name) })
-		t.Shown.Request = t.public(fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, header, withoutCredentials(Shorten(t.Body))))
+		text := fmt.Sprintf("%s %s\n%s\n%s", req.Method, req.URL, header, withoutCredentials(Shorten(t.Body)))
+		t.Shown.Request = join(t.Shown.Request, t.public(text))
 	}
 }
+
+// join appends what is shown of a call to that of the calls before it.
+func join(before, text string) string { return strings.TrimPrefix(before+"\n\n"+text, "\n\n") }
 
 // headerText returns a header as text, without the values that are hidden.
 func headerText(header http.Header, hides func(name string) bool) string {

@@ -98,6 +98,18 @@ func testAdapterHasItAlready(t *testing.T, protocol string) {
 	}
 }
 
+// TestTryAdapter: a trial shows the question for the request, and then the request.
+func TestTryAdapter(t *testing.T) { bothFaces(t, testTryAdapter) }
+
+func testTryAdapter(t *testing.T, protocol string) {
+	_, s := through(t, sinktest.AdapterOptions{}, nil, func(c *Config) { c.Protocol, c.Wait = protocol, "accepted" })
+	var shown base.Exchange
+	res := s.Deliver(t.Context(), jobOf("a"), &shown)
+	if res.Class != delivery.Delivered || strings.Count(shown.Request, "POST ") != 2 || strings.Count(shown.Answer, "HTTP ") != 2 || !strings.Contains(shown.Request, requestByRequest) {
+		t.Errorf("%+v\n%s\n%s", res, shown.Request, shown.Answer)
+	}
+}
+
 // TestAdapterResponses: a job ends as its response says, which is in the topic by then.
 func TestAdapterResponses(t *testing.T) { bothFaces(t, testAdapterResponses) }
 

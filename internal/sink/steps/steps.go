@@ -5,10 +5,10 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	nethttp "net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pacer/pacer/internal/delivery"
@@ -207,19 +207,8 @@ func (r *request) make(ctx context.Context, st *step) delivery.Result {
 
 // ask makes a call, and returns the answer that was read whole, if there is one.
 func (r *request) ask(ctx context.Context, call int, vars map[string]any) (res delivery.Result, answer *rule.Answer) {
-	var shown *base.Exchange
-	if r.shown != nil {
-		shown = &base.Exchange{}
-	}
-	res, answer = r.calls[call].Ask(ctx, r.sink.Tokens, r.job, vars, shown)
-	if r.shown != nil {
-		r.shown.Request = join(r.shown.Request, shown.Request)
-		r.shown.Answer = join(r.shown.Answer, shown.Answer)
-	}
-	return res, answer
+	return r.calls[call].Ask(ctx, r.sink.Tokens, r.job, vars, r.shown)
 }
-
-func join(a, b string) string { return strings.TrimPrefix(a+"\n\n"+b, "\n\n") }
 
 // lookUp asks whether the step was made before. It runs before every call, since a crash leaves no trace of a call in flight. The result
 // over means that the step must not be made: it was made, or that is unknown, as when found has no value for the answer.
@@ -304,14 +293,9 @@ func (s *Sink) Check(ctx context.Context) error {
 		return err
 	}
 	for n, of := range s.config.allCalls() {
-		err := s.Now().calls[n].Check(ctx)
-		if err == nil {
-			continue
+		if err := s.Now().calls[n].Check(ctx); err != nil {
+			return errors.New(of.Name(err.Error()))
 		}
-		if what, ok := strings.CutPrefix(err.Error(), "url: "); ok {
-			return fmt.Errorf("%surl: %s", of.at, what)
-		}
-		return err // about a setting that all calls have in common
 	}
 	return nil
 }
