@@ -85,6 +85,9 @@ func (t *Tracker) foreseen(f *forecast, figures map[string]figure, listed map[st
 // figure computes the figure of one campaign.
 func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	todo := t.todo(c, all)
+	if !t.ledger.knows(c) {
+		return figure{backlog: all.backlog()}
+	}
 	if todo.Jobs == 0 {
 		return figure{backlog: all.backlog(), known: true}
 	}

@@ -32,7 +32,7 @@ func keeps(by, done, now time.Time) bool {
 func (t *Tracker) spread(f *forecast, windows []delivery.WindowState, listed map[string]*delivery.Campaign, totals map[uint64]total) {
 	rates, free, fast := map[string]int64{}, map[string]*delivery.Campaign{}, maps.Clone(f.todo) // those that may be late, without their FinishBy
 	for id, c := range listed {
-		if c.FinishBy.IsZero() || c.Status != delivery.StatusActive || c.Invalid != "" || c.Ended(f.now) {
+		if c.FinishBy.IsZero() || c.Status != delivery.StatusActive || c.Invalid != "" || c.Ended(f.now) || !t.ledger.knows(c) {
 			continue
 		}
 		left := t.todo(c, totals[delivery.CampaignHash(id)])

@@ -336,3 +336,25 @@ func TestPlan(t *testing.T) {
 		t.Errorf("it is not known when the last job may be sent: %+v", p)
 	}
 }
+
+// TestARateAwaitsTheSettledJobs: a leader that has not read how many jobs of an expected total are settled leaves the rate as it is.
+func TestARateAwaitsTheSettledJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := campaign("c", 100, 1)
+		c.ExpectedTotal, c.FinishBy = 36_000, time.Now().Add(30*time.Minute)
+		x := newCourse(c, 100)
+		x.store.settled["c"] = delivery.Settled{delivery.OutcomeDelivered: 35_000}
+		x.lane(1, 0, "c", 100)
+		x.exchange(t.Context())
+		if rates := x.ledger.rates; len(rates) > 0 {
+			t.Errorf("%v", rates)
+		}
+		w := x.ledger.begin(nil, nil, x.snapshot, x.watched, true, nil)
+		x.ledger.perform(t.Context(), &w)
+		x.ledger.note(w)
+		x.exchange(t.Context())
+		if got := x.ledger.rates["c"] / 1_000_000; got < 2000 || got > 2500 {
+			t.Errorf("%d an hour for 1000 jobs in half an hour", got)
+		}
+	})
+}

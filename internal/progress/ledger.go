@@ -12,23 +12,25 @@ import (
 
 // ledger writes progress to the catalog. A write runs beside the loop that exchanges figures, one at a time: the store may take seconds.
 type ledger struct {
-	store  Store
-	log    *slog.Logger
-	saved  map[counted]delivery.Settled // the part of this daemon's tallies that the catalog has
-	loaded map[string]delivery.Settled  // settled jobs of all daemons in the catalog, of campaigns with an expected total, and of those that a killed daemon was sending
+	store Store
+	log   *slog.Logger
+	saved map[counted]delivery.Settled // the part of this daemon's tallies that the catalog has
 	*outlooks
 	outage    retry.Outage // of the store, as the last write found it
 	spreading retry.Outage // of writing rates
 	ended     chan write   // the write that is under way, once it has ended; nil: none is
 }
 
-// outlooks are what a daemon writes of campaigns and destinations while it leads.
+// outlooks are what a daemon reads and writes of campaigns and destinations while it leads.
 type outlooks struct {
 	foreseen map[counted]delivery.Outlook // as of the last exchange; nil: there was none
 	at       time.Time                    // of that exchange
 	kept     map[counted]delivery.Outlook // as stored in the catalog
 	asked    bool                         // the catalog was asked which outlooks other leaders have stored
 	rates    map[string]int64             // that spread campaigns until their finish_by, those that are to change
+	// loaded is the settled jobs of all daemons in the catalog, of campaigns with an expected total, and of those that a killed daemon was
+	// sending; nil: they were not read yet.
+	loaded map[string]delivery.Settled
 }
 
 // write is what one write is to do, and what came of it.
@@ -61,6 +63,9 @@ func newOutlooks() *outlooks { return &outlooks{kept: map[counted]delivery.Outlo
 
 // settled returns the number of the campaign's jobs with a final outcome, as last loaded.
 func (l *ledger) settled(campaign string) int64 { return l.loaded[campaign].Total() }
+
+// knows reports whether it is known how many of the jobs that the campaign expects are settled.
+func (l *ledger) knows(c *delivery.Campaign) bool { return c.ExpectedTotal == 0 || l.loaded != nil }
 
 // outlook is what the catalog is told of the campaign.
 func (f *figure) outlook(now time.Time) delivery.Outlook {
@@ -104,15 +109,15 @@ func near(a, b time.Time, ahead float64) bool {
 	return math.Abs(a.Sub(b).Seconds()) <= 2+ahead/100
 }
 
-// begin returns a write of what the catalog does not have yet. It is to read the settled jobs of all daemons, of the campaigns with an expected
-// total, which are among the campaigns given, and of others. That of a daemon that has begun to lead reads the outlooks that are stored as
+// begin returns a write of what the catalog does not have yet. That of a daemon that leads reads the settled jobs of all daemons, of the campaigns
+// with an expected total, which are among the campaigns given, and of others. If it has begun to lead, it reads the outlooks that are stored as
 // well: those of campaigns that have no jobs any more are out of date.
 func (l *ledger) begin(tallies []delivery.Tally, answers map[string][]delivery.Answer, s *delivery.Snapshot, campaigns map[string]*delivery.Campaign, leads bool, others []string) write {
 	w := write{outlooks: l.outlooks, rates: l.rates, ask: leads && !l.asked, settled: len(others) > 0, others: others}
 	w.add[1], w.add[0] = l.changes(tallies, answers, s)
 	l.rates = nil
 	for _, c := range campaigns {
-		w.settled = w.settled || c.ExpectedTotal > 0
+		w.settled = w.settled || leads && c.ExpectedTotal > 0
 	}
 	if w.settled {
 		w.loaded = l.loaded // unless there is news
@@ -225,5 +230,5 @@ func (l *ledger) note(w write) {
 			w.outlooks.kept[of] = *p.Outlook
 		}
 	}
-	l.loaded = w.loaded
+	w.outlooks.loaded = w.loaded
 }

@@ -157,7 +157,7 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	b.ledger.save(t.Context(), b.tallies, b.opt.Snapshot())
 	for range 2 {
 		for _, m := range []*member{a, b} {
-			m.ledger.write(t.Context(), nil, m.snapshot, m.watched, false)
+			m.ledger.write(t.Context(), nil, m.snapshot, m.watched, m.Leads())
 			m.exchange(t.Context())
 		}
 	}
@@ -165,6 +165,9 @@ func TestTheLeaderShowsAll(t *testing.T) {
 	a.shows(t, "heavy", 50, 15)
 	a.shows(t, "idle", 0, 0)
 	a.shows(t, "more", 0, 60)
+	if b.ledger.loaded != nil {
+		t.Error("a daemon that does not lead reads what is settled")
+	}
 	if got := a.backlog(delivery.UnknownCampaign); got != 1 {
 		t.Errorf("%f jobs of nobody", got)
 	}
@@ -208,7 +211,9 @@ func TestIdleCampaignsHaveNoFigures(t *testing.T) {
 		series := func() (backlogs, rates, holds int) {
 			return m.backlogs(), testutil.CollectAndCount(m.metrics.rate), m.holdings()
 		}
-		m.seconds(t, 2)
+		m.seconds(t, 1)
+		m.ledger.write(t.Context(), nil, m.snapshot, m.watched, true)
+		m.seconds(t, 1)
 		m.shows(t, "c", 100, 10)
 		m.shows(t, "expected", 0, 10)
 		if backlogs, rates, holds := series(); backlogs != 4 || rates != 3 || holds != 1 { // one is (unknown)
