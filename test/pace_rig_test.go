@@ -45,7 +45,7 @@ type paceOwner struct {
 	campaign int
 }
 
-// paceTrial is one run: campaigns, of which those of one rate follow each other, and the sink that they have.
+// paceTrial is one run of campaigns with one sink. Campaigns of the same rate are next to each other.
 type paceTrial struct {
 	paceRun
 	sink    string                         // http or discard

@@ -108,7 +108,7 @@ func TestALongLineStays(t *testing.T) {
 	}
 }
 
-// TestACountedJobIsBeforeLaterOnes: given back, it does not wait for the turns of those that came meanwhile, with which nobody would be sent for a span.
+// TestACountedJobIsBeforeLaterOnes: a job that is given back goes first. If it waited for the turns of later jobs, none would go for a span.
 func TestACountedJobIsBeforeLaterOnes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, unlimited(delivery.Quota{Windows: []delivery.Window{window(1, 10*time.Second)}}))
