@@ -330,7 +330,7 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
-	todo.Due = time.UnixMicro(delivery.DueUnknown)
+	todo = Todo{Jobs: 10, Weight: 1, Due: time.UnixMicro(delivery.DueUnknown)}
 	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
 	if p.DoneAt != nil || p.Late != nil {
 		t.Errorf("it is not known when the last job may be sent: %+v", p)
