@@ -144,6 +144,37 @@ func TestRefundGoesBackWhereItCameFrom(t *testing.T) {
 	})
 }
 
+// TestUnitsThatCountInTwoWindowsComeBackToBoth: those that were granted just before a reset, also when they come back after it.
+func TestUnitsThatCountInTwoWindowsComeBackToBoth(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store) {
+		for _, anchor := range []string{"", "minute"} {
+			q := &delivery.Quota{ID: "q" + anchor, Revision: 1, Windows: windows(100, time.Minute)}
+			q.Windows[0].Algorithm, q.Windows[0].Anchor = delivery.AlgorithmFixed, anchor
+			c := campaign(1000, q)
+			c.ID += anchor
+			begin := settle(s, (epoch/(60*second)+3)*60*second, c)
+			before := take1(s, begin, "a", ask(c, 10))
+			reset := s.Peek(begin, []*delivery.Quota{q})[0].ResetAt
+			tail := take1(s, reset-1000, "a", ask(c, 20))
+			left := func(what string, now, want int64) {
+				t.Helper()
+				if w := s.Peek(now, []*delivery.Quota{q})[0]; before.Units != 10 || tail.Units != 20 || w.Remaining != want {
+					t.Errorf("%q: after %d and %d units, %s, %d remain, want %d", anchor, before.Units, tail.Units, what, w.Remaining, want)
+				}
+			}
+			left("before the reset", reset-1000, 70)
+			left("after it", reset+1000, 80)
+			s.Refund(reset+1000, []delivery.Grant{before.Grant()})
+			left("of which the first came back", reset+1000, 80)
+			back := tail.Grant()
+			back.First, back.Units = tail.First.Advance(5, tail.Rate), 15
+			s.Refund(reset+1000, []delivery.Grant{back})
+			left("of which 15 came back", reset+1000, 95)
+			left("a window later", reset+61*second, 100)
+		}
+	})
+}
+
 // TestAShadowQuotaGetsBackWhatItCounted, and no more: once it is strict, it grants what its window has not counted.
 func TestAShadowQuotaGetsBackWhatItCounted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store) {

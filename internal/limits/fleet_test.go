@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/pacer/pacer/internal/delivery"
-	"github.com/pacer/pacer/internal/limits/model"
+	"github.com/pacer/pacer/internal/limits/limitstest"
 )
 
 // fleet is daemons that share a store and a backlog without end. They ask a quantum after their last ask or when they were told to come
@@ -22,7 +22,8 @@ type fleet struct {
 	rnd     *rand.Rand
 	daemons []*daemon
 	bursty  bool // they have few jobs at a time, and now and then none for a while
-	returns bool // they give back what they did not use of some grants, and let slots of others expire
+	returns bool // they give back what they did not use of some grants, at once or later, and let slots of others expire
+	late    []returning
 
 	asked, refunded, expired int64
 	// Of units that were not given back: when they were granted and dispatched, and their slots.
@@ -36,6 +37,12 @@ type daemon struct {
 	asks []delivery.Ask
 	due  []int64            // when each of them asks next
 	held [][]delivery.Grant // what each of them has not settled yet
+}
+
+// returning is a grant that is given back at a time, which may be after its slots and a reset.
+type returning struct {
+	grant delivery.Grant
+	at    int64
 }
 
 func newFleet(t testing.TB, s store, daemons int, asks ...delivery.Ask) *fleet {
@@ -78,6 +85,7 @@ func (f *fleet) pause(d int64) {
 func (f *fleet) turn(d *daemon, now int64) {
 	var asks []delivery.Ask
 	var from []int
+	f.giveBack(now)
 	for i := range d.asks {
 		if d.due[i] > now {
 			continue
@@ -87,6 +95,9 @@ func (f *fleet) turn(d *daemon, now int64) {
 		a.Want = delivery.MaxGrant
 		if f.bursty {
 			a.Want = f.rnd.Int64N(20)
+			if f.returns { // so that the window is used up about when it ends
+				a.Want /= 10
+			}
 		}
 		asks, from = append(asks, *a), append(from, i)
 	}
@@ -125,10 +136,12 @@ func (f *fleet) settle(d *daemon, i int, now int64) {
 		case f.returns && fate == 0 && past < g.Units:
 			back := g
 			back.First, back.Units = g.First.Advance(past, g.Rate), g.Units-past
-			f.store.Refund(now, []delivery.Grant{back})
-			f.refunded += back.Units
+			f.late = append(f.late, returning{back, now})
 			g.Units = past
 		case f.returns && fate == 1:
+			f.late = append(f.late, returning{g, now + f.rnd.Int64N(2*second)})
+			g.Units = 0
+		case f.returns && fate == 2:
 			f.expired += g.Units
 			g.Units = 0
 		}
@@ -139,10 +152,23 @@ func (f *fleet) settle(d *daemon, i int, now int64) {
 		}
 	}
 	d.held[i], d.asks[i].LastGranted = nil, 0
+	f.giveBack(now)
+}
+
+// giveBack gives back what was to be given back by now.
+func (f *fleet) giveBack(now int64) {
+	f.late = slices.DeleteFunc(f.late, func(r returning) bool {
+		if r.at <= now {
+			f.store.Refund(now, []delivery.Grant{r.grant})
+			f.refunded += r.grant.Units
+		}
+		return r.at <= now
+	})
 }
 
 // finish settles everything.
 func (f *fleet) finish(now int64) {
+	defer f.giveBack(now + 2*second)
 	for _, d := range f.daemons {
 		for i := range d.asks {
 			f.settle(d, i, now)
@@ -192,7 +218,7 @@ func (f *fleet) conserved(now int64, q *delivery.Quota) {
 
 // length is how long a simulation lasts: scripts do what the model does, so the long runs are the model's.
 func length(s store, onModel, onRedis int64) int64 {
-	if _, ok := s.(*model.Store); ok {
+	if _, ok := s.(*limitstest.Shared); ok {
 		return onModel * second
 	}
 	return onRedis * second

@@ -37,7 +37,7 @@ func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
 		{"fixed", two(delivery.AlgorithmFixed), 27},
 		{"calendar", minute, 4},
 	} {
-		for _, load := range []string{"saturated", "bursty", "refunding"} {
+		for _, load := range []string{"saturated", "bursty", "refunding", "bursty, refunding"} {
 			t.Run(tc.name+"/"+load, func(t *testing.T) {
 				simulate(t, func(t *testing.T, s store) {
 					q := &delivery.Quota{ID: "q", Revision: 1, Windows: tc.windows}
@@ -49,8 +49,8 @@ func TestNoWindowEverHoldsMoreThanItsLimit(t *testing.T) {
 						asks[i].Horizon = quantum
 					}
 					f := newFleet(t, s, 3, asks...)
-					f.bursty, f.returns = load == "bursty", load == "refunding"
-					lasts := length(s, 180, 6)
+					f.bursty, f.returns = strings.Contains(load, "bursty"), strings.Contains(load, "refunding")
+					lasts := length(s, 1800, 6)
 					end := epoch + lasts
 					f.run(end)
 					f.finish(end + second)

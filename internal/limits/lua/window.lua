@@ -5,7 +5,7 @@
 --     narrowAt and narrowTo see model/window.go, 0: the window does not get narrower
 --     sliding, log: index, units: the newest bucket; the list: gap units of each older one, oldest first, where gap is
 --       the distance from the bucket before; first, last: the indexes of the oldest and the newest in the list
---     fixed: index: the reset, 0 while none is open; units: the tail; first: the start
+--     fixed: index: the reset, 0 while none is open; units: the tail; first, last: since when units are in the count, and in the tail
 --   rival   id seen due demand cost service
 --   renew is when the key's time to live is to be set again; taken is how many units were granted and not handed back since born, when the
 --   key was made.
@@ -111,19 +111,13 @@ local function leaves(w, index) return (index + 1) * w[WIDTH] + w[SPAN] + w[WIDE
 local function roll(w, now, period)
   local start = w[INDEX]
   if start == 0 or now < start then return end
-  w[COUNT], w[UNITS] = w[UNITS], 0
-  if period then
-    local from, to = calendar(period, now)
-    if from > start then w[COUNT] = 0 end
-    w[FIRST], w[INDEX] = from, to
-    return
-  end
-  if now >= start + w[SPAN] then w[COUNT] = 0 end
-  if w[COUNT] == 0 then
-    w[FIRST], w[INDEX] = 0, 0
-  else
-    w[FIRST], w[INDEX] = start, start + w[SPAN]
-  end
+  local from, to = start, start + w[SPAN]
+  if period then from, to = calendar(period, now) end
+  w[COUNT], w[UNITS], w[FIRST], w[INDEX] = w[UNITS], 0, w[LAST], to
+  if from > start or now >= to then w[COUNT] = 0 end
+  if w[COUNT] > 0 then return end
+  w[FIRST] = from
+  if not period then w[FIRST], w[INDEX] = 0, 0 end
 end
 
 -- How many more buckets this run may remove. Those that are left over count until the next one.
@@ -177,7 +171,8 @@ local function debit(w, now, units, period)
         w[FIRST], w[INDEX] = now, now + w[SPAN]
       end
     end
-    if now >= w[INDEX] - w[WIDEN] then w[UNITS] = w[UNITS] + units end
+    if w[UNITS] == 0 then w[LAST] = now end
+    if now >= w[INDEX] - w[WIDEN] or w[UNITS] > 0 then w[UNITS] = w[UNITS] + units end
     w[COUNT] = w[COUNT] + units
     return
   end
@@ -201,7 +196,7 @@ local function refund(w, granted, units)
   if w[KIND] == FIXED then
     if w[INDEX] == 0 or granted < w[FIRST] or granted >= w[INDEX] then return end
     w[COUNT] = w[COUNT] - min(units, w[COUNT])
-    if granted >= w[INDEX] - w[WIDEN] then w[UNITS] = w[UNITS] - min(units, w[UNITS]) end
+    if granted >= w[LAST] then w[UNITS] = w[UNITS] - min(units, w[UNITS]) end
     w[UNITS] = min(w[UNITS], w[COUNT])
     return
   end
@@ -316,7 +311,7 @@ local function widenTo(w, widen, now)
 end
 
 -- Of the first windows of a quota the one that holds most of what was granted in the last span: the shortest of those as long that hold
--- the times of their units, else the one that counts from the earliest time on. A fixed window counts from its start.
+-- the times of their units, else the one that counts from the earliest time on.
 local function longer(windows, count, now, span)
   local list, best, earliest = {unpack(windows, 1, count)}, nil, now
   table.sort(list, function(a, b) return a[SPAN] < b[SPAN] end)
@@ -364,10 +359,10 @@ end
 local function become(w, kind, now, period)
   if w[KIND] == kind then
     if not period or w[INDEX] == 0 then return end
-    local from, to = calendar(period, now)
+    local _, to = calendar(period, now)
     if to == w[INDEX] then return end
-    w[FIRST], w[INDEX], w[UNITS] = from, to, 0
-    if now >= to - w[WIDEN] then w[UNITS] = w[COUNT] end
+    w[INDEX], w[UNITS] = to, 0
+    if now >= to - w[WIDEN] then w[UNITS], w[LAST] = w[COUNT], w[FIRST] end
     return
   end
   local before = {unpack(w)}

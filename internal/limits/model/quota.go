@@ -86,7 +86,7 @@ func (q *quota) copied() *quota {
 }
 
 // longer is the window that holds most of what was granted in the last span: the shortest of those as long that hold the times of their
-// units, else the one that counts from the earliest time on. A fixed window counts from its start.
+// units, else the one that counts from the earliest time on.
 func longer(windows map[int64]*window, now, span int64) (best *window) {
 	earliest := now
 	for _, size := range slices.Sorted(maps.Keys(windows)) {
@@ -95,7 +95,7 @@ func longer(windows map[int64]*window, now, span int64) (best *window) {
 		case w.algorithm == delivery.AlgorithmFixed && w.reset <= now:
 			continue
 		case w.algorithm == delivery.AlgorithmFixed:
-			from = w.start
+			from = w.since
 		case size >= span:
 			return w
 		}

@@ -20,8 +20,8 @@ type bucket struct{ index, units int64 }
 // A sliding window has buckets of about a sixtieth of the span, see Step, the oldest counted in full until all of it has left the
 // span, which the widening prolongs. A log is the same with buckets of a microsecond.
 //
-// A fixed window counts from its start to its reset. Units granted within the widening before the reset may be
-// dispatched after it, so they count in the next window as well.
+// A fixed window counts from its start to its reset. Units granted within the widening before the reset, its tail, may be dispatched after
+// it, so they count in the next window as well.
 type window struct {
 	algorithm   string
 	span, width int64
@@ -32,8 +32,9 @@ type window struct {
 
 	buckets []bucket // sliding, log: oldest first, none of them empty
 
-	start, reset int64  // fixed: 0 while none is open
+	since, reset int64  // fixed: count is of units granted since then; 0 while none is open
 	tail         int64  // fixed: units of count granted within widen before reset
+	tailSince    int64  // fixed: when the first of the tail was granted; all granted later are of the tail, too
 	period       Period // fixed: the calendar around now
 
 	pace delivery.Slot // of a quota that is spent evenly: when the next unit may go
@@ -97,10 +98,10 @@ func (w *window) become(algorithm string, now int64) {
 		if !w.period.Calendar() || w.reset == 0 {
 			return
 		}
-		if start, reset := w.period.at(now); reset != w.reset {
-			w.start, w.reset, w.tail = start, reset, 0
+		if _, reset := w.period.at(now); reset != w.reset {
+			w.reset, w.tail = reset, 0
 			if now >= reset-w.widen {
-				w.tail = w.count
+				w.tail, w.tailSince = w.count, w.since
 			}
 		}
 		return
@@ -161,24 +162,22 @@ func (w *window) roll(now int64) {
 	if w.reset == 0 || now < w.reset {
 		return
 	}
-	start := w.reset
-	w.count, w.tail = w.tail, 0
+	start, next := w.reset, w.reset+w.span
 	if w.period.Calendar() {
-		var next int64
-		if start, next = w.period.at(now); start > w.reset {
-			w.count = 0 // a whole period went by
-		}
-		w.start, w.reset = start, next
-		return
+		start, next = w.period.at(now)
 	}
-	if now >= start+w.span {
-		w.count = 0
+	w.count, w.tail = w.tail, 0
+	if start > w.reset || now >= next {
+		w.count = 0 // a whole period went by
 	}
-	if w.count == 0 {
-		w.start, w.reset = 0, 0
-		return
+	switch {
+	case w.count > 0:
+		w.since, w.reset = w.tailSince, next
+	case w.period.Calendar():
+		w.since, w.reset = start, next
+	default:
+		w.since, w.reset = 0, 0
 	}
-	w.start, w.reset = start, start+w.span
 }
 
 func (w *window) remaining() int64 { return max(0, w.limit-w.count) }
@@ -188,7 +187,10 @@ func (w *window) debit(now, units int64) {
 	w.count += units
 	if w.algorithm == delivery.AlgorithmFixed {
 		w.open(now)
-		if now >= w.reset-w.widen {
+		if w.tail == 0 {
+			w.tailSince = now
+		}
+		if now >= w.reset-w.widen || w.tail > 0 {
 			w.tail += units
 		}
 		return
@@ -213,20 +215,20 @@ func (w *window) open(now int64) {
 	if w.reset > 0 {
 		return
 	}
-	w.start, w.reset = now, now+w.span
+	w.since, w.reset = now, now+w.span
 	if w.period.Calendar() {
-		w.start, w.reset = w.period.at(now)
+		w.since, w.reset = w.period.at(now)
 	}
 }
 
 // refund gives units back that were granted at a time, if they still count where they were counted.
 func (w *window) refund(grantedAt, units int64) {
 	if w.algorithm == delivery.AlgorithmFixed {
-		if w.reset == 0 || grantedAt < w.start || grantedAt >= w.reset {
+		if w.reset == 0 || grantedAt < w.since || grantedAt >= w.reset {
 			return
 		}
 		w.count -= min(units, w.count)
-		if grantedAt >= w.reset-w.widen {
+		if grantedAt >= w.tailSince {
 			w.tail -= min(units, w.tail)
 		}
 		w.tail = min(w.tail, w.count)
