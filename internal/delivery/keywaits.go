@@ -24,7 +24,8 @@ type KeyAsk struct {
 
 // KeyAnswer is what the keys of a job say: it is counted, and may be sent, or it waits.
 type KeyAnswer struct {
-	SendBy Stamp         // until when it may be sent; 0: it was not counted
+	SendBy Stamp         // until when it may be sent; 0: it is not counted
+	Late   bool          // it was counted, but too late to be sent: it was given back, and is asked about again
 	Wait   time.Duration // until it is asked about again
 	Reason Reason        // for which it waits
 	Capped string        // the quota that lets it wait no longer, and would allow it after Wait; "": none

@@ -230,7 +230,7 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	by, wait, capped := g.verdict()
 	switch err := g.failure(c.passes); {
 	case errors.Is(err, errLate) && !c.failing(g):
-		return c.late(g)
+		return c.late(g, false)
 	case err != nil:
 		c.ask(g.returns(nil))
 		return delivery.KeyAnswer{Wait: failPause, Reason: delivery.ReasonRetry}
@@ -240,7 +240,7 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 	}
 	until := g.sendBy()
 	if time.Now().After(until) {
-		return c.late(g)
+		return c.late(g, true)
 	}
 	if time.Since(g.checks[0].asked) < delivery.LeastKeyMargin { // in time for any window
 		c.slow.Worked()
@@ -252,14 +252,14 @@ func (c *Checker) decide(g *group) delivery.KeyAnswer {
 // lateInARow is how many answers in a row the log reports that come too late: more than a daemon asks at once, which may all meet one pause, or midnight.
 const lateInARow = 1000
 
-// late has a job asked about again that was answered too late.
-func (c *Checker) late(g *group) delivery.KeyAnswer {
+// late has a job asked about again that was answered too late, whether it was counted or not.
+func (c *Checker) late(g *group, counted bool) delivery.KeyAnswer {
 	if c.slow.Failed(); c.slow.Failures() == lateInARow {
 		c.options.Logger.Warn("keyed quotas are answered too late, and their jobs are asked about again: bring Redis nearer, or set longer windows",
 			"quota", g.checks[0].quota.ID, "answered_within", g.margin)
 	}
 	c.ask(g.returns(nil))
-	return delivery.KeyAnswer{}
+	return delivery.KeyAnswer{Late: counted}
 }
 
 // flaw returns why no quota will ever allow the job; nil otherwise.

@@ -156,7 +156,7 @@ func (p *Pacer) keysAnswered(a keyAsk, now instant) {
 	q, j := a.queue, a.job
 	p.forfeit(q, now)
 	q.take(rankAsked, j)
-	j.Turned = j.Turned || a.answer.Reason == "" // it was counted: if it is given back, it goes before those that came to its keys meanwhile
+	j.Turned = j.Turned || a.answer.SendBy != 0 || a.answer.Late // it was counted: if it is given back, it goes before those that came to its keys meanwhile
 	if j.SendBy = a.answer.SendBy; p.stillAllowed(&a.dispatch, now) {
 		q.put(rankAllowed, j)
 		p.schedule(q)
