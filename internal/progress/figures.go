@@ -107,11 +107,12 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 
 // todo returns what a campaign has still to send, including the jobs that are expected.
 func (t *Tracker) todo(c *delivery.Campaign, all total) Todo {
-	jobs := all.waiting + all.moving
+	here := all.waiting + all.moving
+	jobs := here
 	if c.ExpectedTotal > 0 {
 		jobs = max(jobs, c.ExpectedTotal-t.ledger.settled(c.ID))
 	}
-	return Todo{float64(jobs), all.meanWeight(), all.due()}
+	return Todo{float64(jobs), here == 0, all.meanWeight(), all.due()}
 }
 
 // compare compares what was sent with what should have been, and sums up the late jobs. It returns those of each campaign that

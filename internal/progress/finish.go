@@ -97,7 +97,7 @@ func (t *Tracker) sayLate(now time.Time, late map[string]*Late, listed map[strin
 // Late says by how much a campaign misses its FinishBy, and what is in the way.
 type Late struct {
 	Seconds *float64 `json:"seconds,omitempty" doc:"after finish_by; absent if what is set never lets it be done"`
-	Limit   string   `json:"limit" doc:"what is in the way: send_rate, ramp, active_hours, a quota and its id, or the time of its last job"`
+	Limit   string   `json:"limit" doc:"what is in the way: send_rate, ramp, active_hours, a quota and its id, its publisher, or the time of its last job"`
 }
 
 // String is the end of a sentence about a campaign.
@@ -130,7 +130,9 @@ func (f *forecast) late(c *delivery.Campaign, left Todo, by time.Time) *Late {
 		return nil
 	}
 	l, seconds := &Late{Limit: "the time of its last job"}, at.Sub(by).Seconds()
-	if before := latest(by, at.Add(-at.Sub(f.now)/10)); sent.After(before) {
+	if before := latest(by, at.Add(-at.Sub(f.now)/10)); left.Coming && !f.now.Before(by) {
+		l.Limit = "its publisher"
+	} else if sent.After(before) {
 		l.Limit = f.inTheWay(c, left, before)
 	}
 	l.Seconds = &seconds

@@ -330,6 +330,12 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
+	todo = Todo{Jobs: 3600, Weight: 1, Coming: true}
+	for by, limit := range map[time.Duration]string{-time.Minute: "its publisher", time.Minute: "quota provider"} {
+		if p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(by) }); p.Late == nil || p.Late.Limit != limit {
+			t.Errorf("%+v, want %s", p.Late, limit)
+		}
+	}
 	todo = Todo{Jobs: 10, Weight: 1, Due: time.UnixMicro(delivery.DueUnknown)}
 	p = plan(func(c, _ *delivery.Campaign) { c.FinishBy = now.Add(2 * time.Hour) })
 	if p.DoneAt != nil || p.Late != nil {

@@ -21,6 +21,7 @@ type forecast struct {
 // Todo is what a campaign has still to send.
 type Todo struct {
 	Jobs   float64
+	Coming bool      // none of them is published yet
 	Weight float64   // of a job, on average
 	Due    time.Time // before which the last of those in timers is not sent; zero: at once; more than ten years ahead: it is not known
 }

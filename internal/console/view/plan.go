@@ -72,5 +72,6 @@ func (e *evidence) left(c *delivery.Campaign) progress.Todo {
 	if row := e.rows[c.ID]; row != nil && c.ExpectedTotal > 0 {
 		left = c.ExpectedTotal - row.Progress.Settled()
 	}
-	return progress.Todo{Jobs: float64(max(board.Backlog.Total(), left)), Weight: max(1, board.Weight), Due: board.Due}
+	here := board.Backlog.Total()
+	return progress.Todo{Jobs: float64(max(here, left)), Coming: here == 0, Weight: max(1, board.Weight), Due: board.Due}
 }
