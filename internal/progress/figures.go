@@ -105,11 +105,11 @@ func (t *Tracker) figure(f *forecast, c *delivery.Campaign, all total) figure {
 	return figure{backlog: all.backlog(), eta: at.Sub(f.now).Seconds(), known: true}
 }
 
-// todo returns what a campaign has still to send, including the jobs that are expected.
+// todo returns what a campaign has still to send, including the jobs that are expected, once it is known how many of them are settled.
 func (t *Tracker) todo(c *delivery.Campaign, all total) Todo {
 	here := all.waiting + all.moving
 	jobs := here
-	if c.ExpectedTotal > 0 {
+	if c.ExpectedTotal > 0 && t.ledger.knows(c) {
 		jobs = max(jobs, c.ExpectedTotal-t.ledger.settled(c.ID))
 	}
 	return Todo{float64(jobs), here == 0, all.meanWeight(), all.due()}

@@ -364,3 +364,21 @@ func TestARateAwaitsTheSettledJobs(t *testing.T) {
 		}
 	})
 }
+
+// TestALeaderThatHasNotReadWhatIsSettled takes no job of another campaign's expected total to be still to come: those that share a quota with it
+// would be done later.
+func TestALeaderThatHasNotReadWhatIsSettled(t *testing.T) {
+	provider := &delivery.Quota{ID: "provider", Windows: []delivery.Window{{Span: time.Minute, Limit: 600}}}
+	c, other := campaign("c", 100, 1, provider), campaign("other", 100, 1, provider)
+	other.ExpectedTotal = 36_000
+	store := newShelf()
+	store.settled["other"] = delivery.Settled{delivery.OutcomeDelivered: 36_000}
+	m := newMember("a", echo{}, store, catalogOf(c, other))
+	m.lane(1, 0, "c", 1000)
+	m.direct("other", 1)
+	for range 2 {
+		m.exchange(t.Context())
+		m.shows(t, "c", 1000, 100)
+		m.ledger.write(t.Context(), nil, m.snapshot, m.watched, m.Leads())
+	}
+}
