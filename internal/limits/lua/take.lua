@@ -73,7 +73,7 @@ end
 local function rivalShare(it, c, want)
   local grace, cost, rivals, self, isNew = 2 * it[QUANTUM], it[ICOST], c.quota.rivals, {0, '', 0, 0, 0, 0, 0}, true
   if c.joint then
-    self, isNew = joinRivals(c.quota, NODE, now, grace)
+    self, isNew = joinQuota(c.quota, NODE, now, grace)
     cost, rivals = c.spec.cost, c.quota.rivals
   end
   local due = isDue(self, now, grace)
@@ -82,32 +82,19 @@ local function rivalShare(it, c, want)
   measure(it, c, now)
   if #rivals == 0 or #rivals == 1 and rivals[1] == self then return min(want, c.soft) end
   if due and c.soft == 0 then return 0 end -- there is nothing to share
-  local others, low, high, dearest, tie, owed = {}, 0, 0, cost, 1, 0
-  for i = 1, #rivals do
-    local r = rivals[i]
-    if r == self then
-      tie = 0
-    else
-      high = max(high, r[SERVICE])
-      if isDue(r, now, grace) then
-        local price, demand = r[COST], r[DEMAND]
-        if price > dearest then dearest = price end
-        if demand > 0 then
-          local till = claimEnd(r, grace)
-          if owed == 0 or r[SERVICE] < low then low = r[SERVICE] end
-          if owed == 0 or till < c.keptUntil then c.keptUntil = till end
-          owed = owed + demand
-          r[TIE] = tie
-          others[#others + 1] = r
-        end
-      end
-    end
-  end
-  if owed == 0 then low = high end
+  local dearest = cost
+  local others, low = competitors(rivals, self, function(r)
+    local till = r[DUE] > 0 and claimEnd(r, grace) or 0
+    if till < now then return false end
+    if r[COST] > dearest then dearest = r[COST] end
+    if r[DEMAND] == 0 then return false end
+    if c.keptUntil == 0 or till < c.keptUntil then c.keptUntil = till end
+    return true
+  end)
   -- Units that were not asked for are not owed later, beyond what the window held.
-  if not isNew and (due or owed == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
+  if not isNew and (due or #others == 0) then low = low - min(c.tight[LIMIT], GRANT) * dearest end
   self[SERVICE] = max(self[SERVICE], low)
-  local n = shareRivals(self, c.soft, want, others)
+  local n = share(self, c.soft, want, others)
   if n == min(want, c.soft) then c.keptUntil = 0 end
   return n
 end
@@ -268,17 +255,6 @@ local function slotsFrom(it, tl, gate)
   return at, frac, horizon, false
 end
 
--- The daemon among those that take from the timeline.
-local function joinTimeline(it, tl)
-  local nodes, self = joinNodes(tl[NODES], NODE, now, max(tl[FRESH], CLAIM), 2 * it[QUANTUM])
-  if not self then
-    self = {0, NODE, 0, 0, 0, -1} -- not served yet: see slotShare
-    nodes[#nodes + 1] = self
-  end
-  tl[NODES], answer.daemons = nodes, #nodes
-  return self
-end
-
 -- Takes slots out of the timeline, from a hole or at its end.
 local function giveSlots(tl, at, frac, units, hole)
   answer.units, answer.at, answer.frac = units, at, frac
@@ -305,9 +281,10 @@ local function take(it, tl)
 
   -- What the timeline has for the daemon, and how much of that the quotas allow.
   local at, frac, last, hole = slotsFrom(it, tl, gate)
-  local available, self = countUntil(tl, at, frac, last, GRANT), joinTimeline(it, tl)
-  local slots
-  slots, answer.competitors, answer.waiting = slotShare(it, tl, self, now, at, frac, available)
+  local available, slots, self, isNew = countUntil(tl, at, frac, last, GRANT), nil, nil, nil
+  tl[RIVALS], self, isNew = join(tl[RIVALS], NODE, now, max(tl[FRESH], CLAIM), 2 * it[QUANTUM])
+  self[COST], answer.daemons = 1, #tl[RIVALS]
+  slots, answer.competitors, answer.waiting = slotShare(it, tl, self, isNew, now, at, frac, available)
   if gate then slots = min(slots, 1) end
   slots = jobs(it, slots, GRANT)
   local units = slots
@@ -322,7 +299,7 @@ local function take(it, tl)
   end
 
   -- What ended the grant, and when there is more.
-  self[SEEN], self[CUT], self[DUE], self[SERVED] = now, 0, 0, self[SERVED] + units
+  self[SEEN], self[DEMAND], self[DUE], self[SERVICE] = now, 0, 0, self[SERVICE] + units
   if units < slots then
     answer.bound, answer.next = BOUND.QUOTA, quotaNext(it, demands, units)
     self[DUE] = answer.next
@@ -330,7 +307,7 @@ local function take(it, tl)
     answer.bound, answer.next = BOUND.GATE, gate.at
   elseif units < want then
     answer.bound, answer.next = BOUND.RATE, rateNext(it, tl, at, frac, units, available)
-    self[CUT] = now
+    self[DEMAND] = now -- more than there is
   elseif it[MORE] > 0 then
     self[DUE] = now + it[QUANTUM]
   end

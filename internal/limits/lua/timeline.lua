@@ -1,16 +1,15 @@
 -- The slots of a campaign.
 --
--- A timeline is stored as: at frac n whole rest rev burst last high saved nodes holes, then per node id seen due cut
--- served, and per hole before and last, see model/hole.go.
+-- A timeline is stored as: at frac n whole rest rev burst last high saved rivals holes, then per rival id seen due demand service, where demand
+-- is 0 or without bound, and per hole before and last, see model/hole.go.
 
 -- Fields of timelines; SPACING and FRESH are computed when one is used.
 local LINE = '<I7I7I7I7I7I7I7I7I7I7BB'
-local NODES, SPACING, FRESH = 1, 2, 3
+local RIVALS, SPACING, FRESH = 1, 2, 3
 local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, SAVED, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 local HOLES = 15 -- how many there are, and once they are read the list
 local HOLEBEFORE, HOLELAST = 1, 2
 local MEMBER = '<Bc0I7I7I7I7'
-local CUT, SERVED = 5, 6 -- of nodes; the others are in window.lua
 
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
 local function advance(tl, at, frac, k)
@@ -46,17 +45,17 @@ end
 -- A timeline as it was stored, without the holes that have passed.
 local function readTimeline(v, now)
   local tl = {false, 0, 0, parse(LINE, v)}
-  local nodes, holes, pos = {}, {}, tl[16]
+  local rivals, holes, pos = {}, {}, tl[16]
   for i = 1, tl[MEMBERS] do
-    local e = {0, parse(MEMBER, v, pos)}
-    nodes[i], pos = e, e[7]
+    local r = {0, parse(MEMBER, v, pos)}
+    rivals[i], pos, r[COST] = r, r[7], 1
   end
   for _ = 1, tl[HOLES] do
     local before, last
     before, last, pos = parse('<I7I7', v, pos)
     if last >= now then holes[#holes + 1] = {before, last} end
   end
-  tl[NODES], tl[HOLES] = nodes, holes
+  tl[RIVALS], tl[HOLES] = rivals, holes
   return tl
 end
 
@@ -86,11 +85,11 @@ local function saveTimeline(tl, key, now)
   local HALF_HOUR = 1800 * SECOND
   local renew = floor(now / HALF_HOUR) > floor(tl[SAVED] / HALF_HOUR)
   tl[SAVED] = now
-  local nodes, holes = tl[NODES], tl[HOLES]
-  local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #nodes, #holes)}
-  for i = 1, #nodes do
-    local e = nodes[i]
-    out[i + 1] = pack(MEMBER, #e[2], e[2], e[3], e[4], e[5], e[6])
+  local rivals, holes = tl[RIVALS], tl[HOLES]
+  local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #rivals, #holes)}
+  for i = 1, #rivals do
+    local r = rivals[i]
+    out[i + 1] = pack(MEMBER, #r[2], r[2], r[3], r[4], r[5], r[6])
   end
   for i = 1, #holes do out[#out + 1] = pack('<I7I7', holes[i][HOLEBEFORE], holes[i][HOLELAST]) end
   local v = table.concat(out)
@@ -104,26 +103,20 @@ local function saveTimeline(tl, key, now)
   return v
 end
 
--- Whether a node was recently cut short for want of slots.
+-- Whether a daemon was recently cut short for want of slots.
 local function wanted(tl, now)
-  local nodes = tl[NODES]
-  for i = 1, #nodes do
-    local cut = nodes[i][CUT]
-    if cut > 0 and now - cut <= 5 * SECOND then return true end
+  for i = 1, #tl[RIVALS] do
+    local r = tl[RIVALS][i]
+    if r[DEMAND] > 0 and now - r[SEEN] <= 5 * SECOND then return true end
   end
   return false
 end
 
--- Whether a node is expected to ask for units of a quota soon.
-local function awaited(e, now, grace)
-  return e[DUE] > 0 and e[DUE] - SECOND <= now and now <= e[DUE] + grace
-end
-
--- Whether a node was refused by a quota, and asks as it was told; or has answered for the store until now, since many wait.
+-- Whether a daemon was refused by a quota, and asks as it was told; or has answered for the store until now, since many wait.
 local function refused(tl, it, now)
-  local nodes, demands = tl[NODES], it[DEMANDS] or {}
-  for i = 1, #nodes do
-    if awaited(nodes[i], now, 2 * it[QUANTUM]) then return true end
+  local rivals, demands = tl[RIVALS], it[DEMANDS] or {}
+  for i = 1, #rivals do
+    if isDue(rivals[i], now, 2 * it[QUANTUM]) then return true end
   end
   for i = 1, #demands do
     if demands[i].joint then return true end

@@ -21,8 +21,15 @@ local OLDER, WIDTH = 1, 2
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, NARROWAT, NARROWTO, BYTES =
   3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local RIVAL = '<I2c0I7I7I4I4I7'
-local TIE, ID, SEEN, DUE = 1, 2, 3, 4 -- of rivals and nodes
-local DEMAND, COST, SERVICE = 5, 6, 7
+local TIE, ID, SEEN, DUE, DEMAND, SERVICE, COST = 1, 2, 3, 4, 5, 6, 7 -- see model/rival.go
+
+local CLAIM = 15 * SECOND
+
+-- Until when room is kept for a daemon that said how much it can use. It may be gone: daemons ask every 12.5 s at least.
+local function claimEnd(r, grace) return min(r[DUE] + grace, r[SEEN] + CLAIM) end
+
+-- Whether a daemon was told to ask again, and may still do so.
+local function isDue(r, now, grace) return r[DUE] > 0 and now <= claimEnd(r, grace) end
 
 -- Older buckets: the format of one, its length, and the largest gap and count it holds; larger ones take several.
 local ENTRY = {'<BI3', '<I5I3'}
@@ -55,8 +62,7 @@ local function loadQuota(key, v)
   end
   for i = 1, others do
     local r = {0, parse(RIVAL, v, pos)}
-    pos = r[8]
-    rivals[i] = r
+    rivals[i], pos, r[COST], r[SERVICE] = r, r[8], r[6], r[7]
   end
   return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false, self = false}
 end
@@ -85,7 +91,7 @@ local function saveQuota(q, now)
   end
   for i = 1, #rivals do
     local r = rivals[i]
-    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7])
+    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[COST], r[SERVICE])
   end
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))

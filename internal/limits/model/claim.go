@@ -42,7 +42,7 @@ func (t *taking) look() {
 		if q.share == 0 {
 			q.self.due = max(q.self.due, at)
 		}
-		q.quota.level()
+		q.quota.rivals.level()
 	}
 	for _, q := range t.binds {
 		if q.joint.Cost > 0 && t.keptElsewhere(q) {
@@ -56,11 +56,11 @@ func (t *taking) next(q *demand) int64 { return max(t.now+t.ask.Quantum, q.opens
 
 // rivalShare is how many units of the quota's room fall to the daemon or, where it has no claim, to the campaign.
 func (t *taking) rivalShare(q *demand, want int64) int64 {
-	cost, fresh := Cost(t.ask.Campaign.PriorityWeight), true
+	cost, isNew := Cost(t.ask.Campaign.PriorityWeight), true
 	q.self = &rival{}
 	if q.joint.Cost > 0 {
 		cost = q.joint.Cost
-		q.self, fresh = q.quota.join(t.now, t.node, t.grace())
+		q.self, isNew = q.quota.rivals.join(t.now, t.node, second, t.grace())
 	}
 	q.self.cost = cost
 	awaited := q.self.awaited(t.now, t.grace())
@@ -70,33 +70,18 @@ func (t *taking) rivalShare(q *demand, want int64) int64 {
 		return 0 // there is nothing to share
 	}
 
-	var others []flow
-	low, high, dearest := int64(0), int64(0), cost
-	ahead := true
+	dearest := cost
 	for _, r := range q.quota.rivals {
-		if r == q.self {
-			ahead = false
+		if r == q.self || !r.awaited(t.now, t.grace()) {
 			continue
 		}
-		high = max(high, r.service)
-		if r.awaited(t.now, t.grace()) {
-			dearest = max(dearest, r.cost)
-		}
-		if !r.active(t.now, t.grace()) {
-			continue
-		}
-		if len(others) == 0 || r.service < low {
-			low = r.service
-		}
-		others = append(others, flow{at: r.service, cost: r.cost, demand: r.demand, first: ahead})
-		if until := r.until(t.grace()); q.keptUntil == 0 || until < q.keptUntil {
+		dearest = max(dearest, r.cost)
+		if until := r.until(t.grace()); r.demand > 0 && (q.keptUntil == 0 || until < q.keptUntil) {
 			q.keptUntil = until
 		}
 	}
-	if len(others) == 0 {
-		low = high
-	}
-	if !fresh && (awaited || len(others) == 0) {
+	others, low := q.quota.rivals.others(q.self, func(r *rival) bool { return r.active(t.now, t.grace()) })
+	if !isNew && (awaited || len(others) == 0) {
 		// Units that were not asked for are not owed later, beyond what the window held.
 		low -= min(q.tight.limit, delivery.MaxGrant) * dearest
 	}
@@ -159,7 +144,7 @@ func (t *taking) settleQuotas(units, slots, want int64) {
 		case units < want:
 			r.due = next // it keeps its place, and claims nothing
 		}
-		q.quota.level()
+		q.quota.rivals.level()
 	}
 }
 

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -19,18 +18,7 @@ const (
 type quota struct {
 	rev     int64 // the newest revision seen
 	windows map[int64]*window
-	rivals  []*rival // in the order in which they came
-}
-
-// rival is a daemon that asked for units of the quota recently, for the campaigns that wait for it there.
-type rival struct {
-	node string
-	seen int64
-	// due is when it was told to ask again (0: not soon), and demand how many units are kept for it until then, as long as others have
-	// been served more.
-	due, demand int64
-	cost        int64 // virtual service per unit: costScale / priority weights of those that wait
-	service     int64 // virtual service received, comparable between rivals only
+	rivals  rivals
 }
 
 // open brings the quota's windows to now and to the newest revision seen, and returns those of spec in their order. The
@@ -142,43 +130,5 @@ func (q *quota) refund(now int64, spec *delivery.Quota, g delivery.Grant) {
 			w.expire(now)
 			w.refund(g.GrantedAt, g.Units)
 		}
-	}
-}
-
-// until is how long the rival is awaited.
-func (r *rival) until(grace int64) int64 { return min(r.due+grace, r.seen+claimFor) }
-
-// awaited reports whether the rival was told to ask again, and may still do so.
-func (r *rival) awaited(now, grace int64) bool { return r.due > 0 && now <= r.until(grace) }
-
-// active reports whether room is kept for the rival.
-func (r *rival) active(now, grace int64) bool { return r.demand > 0 && r.awaited(now, grace) }
-
-// join returns the daemon's rival, adds it at the end if it is new, and removes rivals that have gone. A rival may ask up to grace after
-// its time.
-func (q *quota) join(now int64, node string, grace int64) (self *rival, fresh bool) {
-	q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool {
-		return r.node != node && now-r.seen > second && now > r.until(grace)
-	})
-	if i := slices.IndexFunc(q.rivals, func(r *rival) bool { return r.node == node }); i >= 0 {
-		return q.rivals[i], false
-	}
-	if len(q.rivals) >= maxRivals {
-		oldest := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.seen, b.seen) })
-		q.rivals = slices.DeleteFunc(q.rivals, func(r *rival) bool { return r == oldest })
-	}
-	self = &rival{node: node}
-	q.rivals = append(q.rivals, self)
-	return self, true
-}
-
-// level keeps service counters small: only their differences matter.
-func (q *quota) level() {
-	if len(q.rivals) == 0 {
-		return
-	}
-	low := slices.MinFunc(q.rivals, func(a, b *rival) int { return cmp.Compare(a.service, b.service) }).service
-	for _, r := range q.rivals {
-		r.service -= low
 	}
 }

@@ -9,9 +9,8 @@ import (
 const (
 	second = int64(time.Second / time.Microsecond)
 
-	// maxNodes bounds the daemons a timeline remembers, maxRivals those a quota remembers. Beyond that
-	// the one that has not asked for longest is removed, which costs it only its place in the queue.
-	maxNodes  = 64
+	// maxRivals bounds the daemons that a timeline or a quota remembers. Beyond that the one that has not asked for longest is removed, which
+	// costs it only its place in the queue.
 	maxRivals = 64
 	// claimFor is how long after its last ask room is kept for a daemon, however far off the time is that it was told: it may
 	// be gone. A daemon with a campaign that waits for a quota asks at least every 12.5 s.

@@ -83,9 +83,9 @@ func (t *taking) take() {
 	// The slots that the timeline has for the daemon, and how many of them the quotas allow.
 	start, end, hole := t.slotsFrom(g)
 	available := start.CountUntil(end, tl.rate, delivery.MaxGrant)
-	self := tl.join(t.now, t.node, t.grace())
-	t.out.Daemons, t.out.Waiting = int64(len(tl.nodes)), tl.waiting(self)
-	slots := t.slotShare(self, start, available)
+	self, isNew := tl.rivals.join(t.now, t.node, max(tl.fresh(), claimFor), t.grace())
+	t.out.Daemons, t.out.Waiting = int64(len(tl.rivals)), tl.waiting(self)
+	slots := t.slotShare(self, isNew, start, available)
 	if g != nil {
 		slots = min(slots, 1) // the head, and nothing else
 	}
@@ -107,7 +107,7 @@ func (t *taking) take() {
 	}
 
 	// The bound that ended the grant, and when there is more.
-	self.seen, self.cut, self.due, self.served = t.now, 0, 0, self.served+units
+	self.seen, self.demand, self.due, self.service = t.now, 0, 0, self.service+units
 	switch {
 	case units < slots:
 		t.out.Bound = delivery.BindQuota
@@ -118,7 +118,7 @@ func (t *taking) take() {
 	case units < want:
 		t.out.Bound = delivery.BindRate
 		t.out.NextAt = t.rateNext(start, units, available)
-		self.cut = t.now
+		self.demand = delivery.MaxGrant
 	case ask.More:
 		self.due = t.now + ask.Quantum
 	}
@@ -180,43 +180,19 @@ func jobs(ask *delivery.Ask, soft, hard int64) int64 {
 
 // slotShare is how many of the available slots the daemon may take: those assigned to it by fair queueing, or those so
 // near that they would be lost if they were left for another daemon.
-func (t *taking) slotShare(self *node, start delivery.Slot, available int64) int64 {
+func (t *taking) slotShare(self *rival, isNew bool, start delivery.Slot, available int64) int64 {
 	tl := t.tl
-	var others []flow
-	low, high, found := int64(0), int64(0), false
-	before := true
-	for _, n := range tl.nodes {
-		if n == self {
-			before = false
-			continue
-		}
-		high = max(high, n.served)
-		cut := n.cut > 0 && t.now-n.cut <= tl.fresh()
-		if cut {
-			t.out.Competitors++
-			others = append(others, flow{at: n.served, cost: 1, demand: available, first: before})
-		}
-		if cut || n.awaited(t.now, t.grace()) {
-			if !found || n.served < low {
-				low, found = n.served, true
-			}
-		}
+	others, low := tl.rivals.others(self, func(r *rival) bool { return r.demand > 0 && t.now-r.seen <= tl.fresh() })
+	if !isNew { // a daemon that lags further behind than this had no use for its share
+		low -= 2*(t.ask.Horizon/tl.rate.Spacing()) + 8 + t.ask.WeightAfter(0)
 	}
-	switch {
-	case self.served < 0 && !found:
-		self.served = high
-	case self.served < 0:
-		self.served = max(0, low-1)
-	case found:
-		// A daemon that lags further behind than this had no use for its share.
-		lag := 2*(t.ask.Horizon/tl.rate.Spacing()) + 8 + t.ask.WeightAfter(0)
-		self.served = max(self.served, low-lag)
-	}
+	self.cost, self.service = 1, max(self.service, low)
 	if len(others) == 0 {
 		return available
 	}
+	t.out.Competitors += int64(len(others))
 	near := start.CountUntil(t.now+t.ask.Horizon/2, tl.rate, available)
-	return max(near, share(self.served, 1, available, available, others))
+	return max(near, share(self.service, self.cost, available, available, others))
 }
 
 // rateNext is when more slots can be granted: when the next one enters the horizon or, if slots are left for

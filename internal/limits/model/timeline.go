@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"hash/fnv"
 	"slices"
 
@@ -17,22 +16,8 @@ type timeline struct {
 	// last is the latest slot granted and not refunded (rounded up, so that a new rate starts late rather than
 	// early), high the latest ever granted: a refund lowers last, not high. 0: nothing was granted yet.
 	last, high int64
-	nodes      []*node // in the order in which they came
+	rivals     rivals
 	holes      holes
-}
-
-// node is a daemon that asked recently.
-type node struct {
-	id     string
-	seen   int64 // its last ask
-	cut    int64 // its last ask, if that was cut short for want of slots, else 0
-	due    int64 // when it was told to ask again, if its last ask was cut short by a quota, else 0
-	served int64 // units granted, comparable between nodes only
-}
-
-// awaited reports whether the node is expected to ask for units of a quota soon.
-func (n *node) awaited(now, grace int64) bool {
-	return n.due > 0 && n.due-second <= now && now <= n.due+grace
 }
 
 // Phase delays the first slot of a new timeline, so that thousands of campaigns started together do not send at
@@ -107,7 +92,7 @@ func (tl *timeline) catchUp(now int64, a *delivery.Ask) {
 
 // wanted reports whether a daemon was recently cut short for want of slots.
 func (tl *timeline) wanted(now int64) bool {
-	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.cut > 0 && now-n.cut <= wantedFor })
+	return slices.ContainsFunc(tl.rivals, func(r *rival) bool { return r.demand > 0 && now-r.seen <= wantedFor })
 }
 
 // refused reports whether a daemon was refused by a quota, and asks as it was told; or has answered for the store until now, since
@@ -118,7 +103,7 @@ func (tl *timeline) refused(now int64, a *delivery.Ask) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(tl.nodes, func(n *node) bool { return n.awaited(now, 2*a.Quantum) })
+	return slices.ContainsFunc(tl.rivals, func(r *rival) bool { return r.awaited(now, 2*a.Quantum) })
 }
 
 // credit is how far back unused slots may be used: the time of burst slots, rounded down.
@@ -167,29 +152,11 @@ func (tl *timeline) refund(now int64, g delivery.Grant) {
 // fresh is how long a daemon that was cut short counts as competing.
 func (tl *timeline) fresh() int64 { return max(second, 2*tl.rate.Spacing()) }
 
-// join returns the daemon's node, adds it at the end if it is new, and removes nodes that have not asked for long. A daemon may ask up to
-// grace after its time.
-func (tl *timeline) join(now int64, id string, grace int64) *node {
-	tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool {
-		return n.id != id && now-n.seen > max(tl.fresh(), claimFor) && now > n.due+grace
-	})
-	if i := slices.IndexFunc(tl.nodes, func(n *node) bool { return n.id == id }); i >= 0 {
-		return tl.nodes[i]
-	}
-	if len(tl.nodes) >= maxNodes {
-		oldest := slices.MinFunc(tl.nodes, func(a, b *node) int { return cmp.Compare(a.seen, b.seen) })
-		tl.nodes = slices.DeleteFunc(tl.nodes, func(n *node) bool { return n == oldest })
-	}
-	self := &node{id: id, served: -1}
-	tl.nodes = append(tl.nodes, self)
-	return self
-}
-
 // waiting is on how many daemons jobs wait, that of self included.
-func (tl *timeline) waiting(self *node) int64 {
+func (tl *timeline) waiting(self *rival) int64 {
 	n := int64(1)
-	for _, other := range tl.nodes {
-		if other != self && other.cut+other.due > 0 {
+	for _, other := range tl.rivals {
+		if other != self && other.demand+other.due > 0 {
 			n++
 		}
 	}
