@@ -307,7 +307,7 @@ local function take(it, tl)
     answer.bound, answer.next = BOUND.GATE, gate.at
   elseif units < want then
     answer.bound, answer.next = BOUND.RATE, rateNext(it, tl, at, frac, units, available)
-    self[DEMAND] = now -- more than there is
+    self[DEMAND] = GRANT
   elseif it[MORE] > 0 then
     self[DUE] = now + it[QUANTUM]
   end

@@ -1,7 +1,7 @@
 -- The slots of a campaign.
 --
--- A timeline is stored as: at frac n whole rest rev burst last high saved rivals holes, then per rival id seen due demand service, where demand
--- is 0 or without bound, and per hole before and last, see model/hole.go.
+-- A timeline is stored as: at frac n whole rest rev burst last high saved rivals holes, then each rival, as of quotas, and per
+-- hole before and last, see model/hole.go.
 
 -- Fields of timelines; SPACING and FRESH are computed when one is used.
 local LINE = '<I7I7I7I7I7I7I7I7I7I7BB'
@@ -9,7 +9,6 @@ local RIVALS, SPACING, FRESH = 1, 2, 3
 local AT, FRAC, N, WHOLE, REST, TREV, BURST, LASTSLOT, HIGHEST, SAVED, MEMBERS = 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 local HOLES = 15 -- how many there are, and once they are read the list
 local HOLEBEFORE, HOLELAST = 1, 2
-local MEMBER = '<Bc0I7I7I7I7'
 
 -- The slot k places after (at, frac), and the first whole microsecond not before it.
 local function advance(tl, at, frac, k)
@@ -45,11 +44,7 @@ end
 -- A timeline as it was stored, without the holes that have passed.
 local function readTimeline(v, now)
   local tl = {false, 0, 0, parse(LINE, v)}
-  local rivals, holes, pos = {}, {}, tl[16]
-  for i = 1, tl[MEMBERS] do
-    local r = {0, parse(MEMBER, v, pos)}
-    rivals[i], pos, r[COST] = r, r[7], 1
-  end
+  local holes, rivals, pos = {}, readRivals(v, tl[16], tl[MEMBERS])
   for _ = 1, tl[HOLES] do
     local before, last
     before, last, pos = parse('<I7I7', v, pos)
@@ -87,10 +82,7 @@ local function saveTimeline(tl, key, now)
   tl[SAVED] = now
   local rivals, holes = tl[RIVALS], tl[HOLES]
   local out = {pack(LINE, tl[4], tl[5], tl[6], tl[7], tl[8], tl[9], tl[10], tl[11], tl[12], tl[13], #rivals, #holes)}
-  for i = 1, #rivals do
-    local r = rivals[i]
-    out[i + 1] = pack(MEMBER, #r[2], r[2], r[3], r[4], r[5], r[6])
-  end
+  packRivals(out, rivals)
   for i = 1, #holes do out[#out + 1] = pack('<I7I7', holes[i][HOLEBEFORE], holes[i][HOLELAST]) end
   local v = table.concat(out)
   if renew then

@@ -21,7 +21,7 @@ local OLDER, WIDTH = 1, 2
 local KIND, SPAN, LIMIT, WIDEN, COUNT, INDEX, UNITS, FIRST, LAST, PAT, PFRAC, NARROWAT, NARROWTO, BYTES =
   3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local RIVAL = '<I2c0I7I7I4I4I7'
-local TIE, ID, SEEN, DUE, DEMAND, SERVICE, COST = 1, 2, 3, 4, 5, 6, 7 -- see model/rival.go
+local TIE, ID, SEEN, DUE, DEMAND, COST, SERVICE = 1, 2, 3, 4, 5, 6, 7 -- see model/rival.go
 
 local CLAIM = 15 * SECOND
 
@@ -47,11 +47,28 @@ end
 
 local function newWindow(kind, span) return {'', width(kind, span), kind, span, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
 
+-- The rivals that are stored from a place on, and where they end.
+local function readRivals(v, pos, count)
+  local rivals = {}
+  for i = 1, count do
+    local r = {0, parse(RIVAL, v, pos)}
+    rivals[i], pos = r, r[8]
+  end
+  return rivals, pos
+end
+
+local function packRivals(out, rivals)
+  for i = 1, #rivals do
+    local r = rivals[i]
+    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[6], r[7])
+  end
+end
+
 -- A quota's windows, in the order in which they came, and its rivals; v is the value of its key, if any.
 local function loadQuota(key, v)
   if not v then return {key = key, renew = 0, rev = 0, windows = {}, rivals = {}, born = 0, taken = 0, opened = false, joined = false, self = false} end
   local renew, rev, count, others, born, taken, pos = parse(QUOTA, v)
-  local windows, rivals = {}, {}
+  local windows = {}
   for i = 1, count do
     local w = {'', 0, parse(WINDOW, v, pos)}
     local from = w[17]
@@ -60,11 +77,7 @@ local function loadQuota(key, v)
     if pos > from then w[OLDER] = sub(v, from, pos - 1) end
     windows[i] = w
   end
-  for i = 1, others do
-    local r = {0, parse(RIVAL, v, pos)}
-    rivals[i], pos, r[COST], r[SERVICE] = r, r[8], r[6], r[7]
-  end
-  return {key = key, renew = renew, rev = rev, windows = windows, rivals = rivals, born = born, taken = taken, opened = false, joined = false, self = false}
+  return {key = key, renew = renew, rev = rev, windows = windows, rivals = readRivals(v, pos, others), born = born, taken = taken, opened = false, joined = false, self = false}
 end
 
 local function findWindow(q, span)
@@ -89,10 +102,7 @@ local function saveQuota(q, now)
     out[i + 1] = pack(WINDOW, w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14],
       w[15], #list) .. list
   end
-  for i = 1, #rivals do
-    local r = rivals[i]
-    out[#out + 1] = pack(RIVAL, #r[2], r[2], r[3], r[4], r[5], r[COST], r[SERVICE])
-  end
+  packRivals(out, rivals)
   if renew then
     call('SET', q.key, table.concat(out), 'PX', string.format('%d', floor(longest / 500) + 172800000))
   else
